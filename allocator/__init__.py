@@ -1,0 +1,47 @@
+"""A shared-memory allocator: pools of blocks that processes hand to each other, crash-safe and without a server."""
+
+from __future__ import annotations
+
+from allocator.block import Block, BlockHandle
+from allocator.errors import (
+    AllocatorError,
+    CorruptPool,
+    ForeignHost,
+    OutOfSharedMemory,
+    PoolClosed,
+    PoolExists,
+    PoolNotFound,
+    PoolReentered,
+    StaleHandle,
+    StorageCapacityError,
+)
+from allocator.lifecycle import REGISTRY
+from allocator.pool import Pool, default_pool, find_pool, set_default_pool, sweep_leftovers
+from allocator.stats import Holder, PoolStats, Ticket
+
+attached = REGISTRY.pools
+"""The pools this process is attached to, by name. For looking; it changes as pools come and go."""
+
+__all__ = [
+    "AllocatorError",
+    "Block",
+    "BlockHandle",
+    "CorruptPool",
+    "ForeignHost",
+    "Holder",
+    "OutOfSharedMemory",
+    "Pool",
+    "PoolClosed",
+    "PoolExists",
+    "PoolNotFound",
+    "PoolReentered",
+    "PoolStats",
+    "StaleHandle",
+    "StorageCapacityError",
+    "Ticket",
+    "attached",
+    "default_pool",
+    "find_pool",
+    "set_default_pool",
+    "sweep_leftovers",
+]
