@@ -1,0 +1,170 @@
+"""What is where, and who holds it: one frozen snapshot, composed of the tables' own facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic_ns
+from typing import NamedTuple
+
+import numpy as np
+
+from allocator.commons import Commons
+from allocator.config import PAGE_BYTES
+from allocator.core.format import NOBODY, OWNER_MASK, STATE_MASK, Client, Header, Record, Reference, Span, slot_of
+from allocator.core.tables import isin_state
+from allocator.system import host
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStats:
+    """A pool at one moment, after a sweep. Sizes in bytes, the rest counts.
+
+    `used_bytes`: allocated blocks, rounded up to slots and pages. `warm_bytes`: memory that is committed and free
+    to be used again without a page fault. `free_bytes`: a request of this size succeeds; limit minus used, but for
+    what is committed between small blocks in use. `committed_bytes` = used + warm, plus what is being populated
+    right now; `peak_bytes` is the most it ever was. `spans` ever made; of these `free_spans` are in nobody's use
+    and `orphan_spans` outlive their owners. `records`: blocks that were sent. `holds` on them: one per process and
+    block. `tickets`: messages in flight, also those without a living sender. `clients`: attached processes.
+    `address_bytes`: address space handed out so far, of `address_limit_bytes`.
+    """
+
+    limit_bytes: int
+    committed_bytes: int
+    peak_bytes: int
+    used_bytes: int
+    warm_bytes: int
+    free_bytes: int
+    spans: int
+    free_spans: int
+    orphan_spans: int
+    records: int
+    holds: int
+    tickets: int
+    tickets_without_sender: int
+    clients: int
+    address_bytes: int
+    address_limit_bytes: int
+
+
+class Holder(NamedTuple):
+    """Who keeps a block alive: a process that has it open ("hold"), or a message it sent ("ticket")."""
+
+    kind: str
+    slot: int
+    pid: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A message in flight: a claim on a block of `nbytes` that nobody has opened yet, sent `age_seconds` ago.
+
+    `sender_pid` is 0 once the sender is dead; the age then counts from when that was noticed.
+    """
+
+    record: int
+    serial: int
+    nbytes: int
+    age_seconds: float
+    sender_pid: int
+    sender_name: str
+
+
+def snapshot(commons: Commons) -> PoolStats:
+    """Inside the critical section, after a sweep: the pool as it is."""
+    ledger = commons.ledger
+    header, spans, references = ledger.header, ledger.spans, ledger.references
+    states = spans.used_column(Span.WORD) & np.uint64(STATE_MASK)
+    reserved, used = header[Header.RESERVED], ledger.used_bytes()
+    committed = int(spans.used_column(Span.COMMITTED).sum())
+    flight = references.unopened()
+    owners = references.table.column(Reference.WORD)[flight] & np.uint64(OWNER_MASK)
+    return PoolStats(
+        limit_bytes=header[Header.LIMIT],
+        committed_bytes=reserved,
+        peak_bytes=header[Header.PEAK],
+        used_bytes=used,
+        warm_bytes=max(committed - used, 0),
+        free_bytes=header[Header.LIMIT] - _tied_bytes(commons),
+        spans=spans.count(),
+        free_spans=int(np.count_nonzero(states == Span.FREE)),
+        orphan_spans=int(np.count_nonzero(states == Span.ORPHAN)),
+        records=len(ledger.records.in_state(Record.LIVE)),
+        holds=len(references.in_state(Reference.HELD)),
+        tickets=len(flight),
+        tickets_without_sender=int(np.count_nonzero(owners == NOBODY)),
+        clients=len(ledger.clients.attached()),
+        address_bytes=header[Header.BUMP],
+        address_limit_bytes=header[Header.ADDRESS_SPACE],
+    )
+
+
+def _tied_bytes(commons: Commons) -> int:
+    """Bytes of the limit that no request can get: whole blocks, and slot spans in use, whose free slots stay theirs."""
+    spans = commons.ledger.spans
+    words, used = spans.used_column(Span.WORD), spans.used_column(Span.USED)
+    taken = isin_state(words, Span.ALLOCATED, Span.ORPHAN)
+    whole = spans.used_column(Span.KIND) >> np.uint64(8) == 0
+    idle = (used == 0) & (words == Span.ALLOCATED | commons.owner)  # this process's own: given back when asked for
+    page = np.uint64(PAGE_BYTES)
+    tied = np.where(whole, (used + page - np.uint64(1)) // page * page, spans.used_column(Span.RESERVED))
+    return int(tied[taken & ~idle].sum())
+
+
+def list_tickets(commons: Commons) -> list[Ticket]:
+    """Inside the critical section: the messages in flight, the oldest first."""
+    ledger, now = commons.ledger, monotonic_ns()
+    references, records = ledger.references, ledger.records
+    found = []
+    for row in references.unopened().tolist():
+        record = references.field(row, Reference.RECORD)
+        age = (now - references.field(row, Reference.SINCE_NS)) / 1e9
+        pid, name = _process_of(commons, references.field(row, Reference.WORD))
+        nbytes = records.field(record, Record.NBYTES)
+        found.append(Ticket(record, references.field(row, Reference.SERIAL), nbytes, age, pid, name))
+    return sorted(found, key=lambda ticket: -ticket.age_seconds)
+
+
+def holders(commons: Commons, record: int) -> list[Holder]:
+    """Inside the critical section: who keeps this record alive."""
+    references, found = commons.ledger.references, []
+    unopened = set(references.unopened().tolist())
+    for row in references.naming(record, Reference.HELD, Reference.FLIGHT):
+        word = references.field(row, Reference.WORD)
+        kind = "hold" if word & STATE_MASK == Reference.HELD else "ticket"
+        if kind == "hold" or row in unopened:
+            found.append(Holder(kind, slot_of(word), *_process_of(commons, word)))
+    return found
+
+
+def top_holders(commons: Commons, count: int) -> list[tuple[int, int, str]]:
+    """Inside the critical section: (bytes, pid, name) of the clients that keep most memory from being used, the
+    largest first.
+
+    Counted are the spans a client owns and the records of others that it holds.
+    """
+    ledger = commons.ledger
+    by_owner: dict[int, int] = {}
+    words, used = ledger.spans.used_column(Span.WORD), ledger.spans.used_column(Span.USED)
+    for row in np.flatnonzero(used).tolist():
+        if int(words[row]) & STATE_MASK == Span.ALLOCATED:
+            owner = int(words[row]) & OWNER_MASK
+            by_owner[owner] = by_owner.get(owner, 0) + int(used[row])
+    references = ledger.references
+    for row in references.in_state(Reference.HELD).tolist():
+        owner = references.field(row, Reference.WORD) & OWNER_MASK
+        record = references.field(row, Reference.RECORD)
+        span = ledger.records.field(record, Record.SPAN)
+        if ledger.spans.field(span, Span.WORD) & OWNER_MASK != owner:
+            by_owner[owner] = by_owner.get(owner, 0) + ledger.records.field(record, Record.NBYTES)
+    largest = sorted(by_owner.items(), key=lambda item: -item[1])[:count]
+    return [(nbytes, *_process_of(commons, owner)) for owner, nbytes in largest]
+
+
+def _process_of(commons: Commons, word: int) -> tuple[int, str]:
+    clients = commons.ledger.clients
+    if not clients.is_current(word):
+        return 0, "(dead)"
+    slot = slot_of(word)
+    pid = clients.field(slot, Client.PID)
+    return pid, host.process_name(pid, clients.field(slot, Client.STARTED))

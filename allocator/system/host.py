@@ -1,0 +1,123 @@
+"""What this machine offers: free memory, limits, its boot, its processes. Facts in bytes; no policy."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import NamedTuple
+
+SHM_FOLDER = "/dev/shm"
+
+
+class Room(NamedTuple):
+    """Bytes that could still be committed, and the bound that says so."""
+
+    nbytes: int
+    bound: str
+
+
+@lru_cache(maxsize=1)
+def boot_id() -> str:
+    """Eight hex digits that differ from machine to machine and from boot to boot."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().replace("-", "")[:8]
+
+
+def room() -> Room:
+    """The smallest of free tmpfs, available RAM and cgroup room. About 20 us."""
+    rooms = [_tmpfs_room(), _ram_room(), *_cgroup_rooms()]
+    return min(rooms)
+
+
+def _tmpfs_room() -> Room:
+    stat = os.statvfs(SHM_FOLDER)
+    if stat.f_blocks == 0:  # tmpfs mounted without a size
+        return Room(1 << 62, f"{SHM_FOLDER} (no size limit)")
+    return Room(stat.f_bavail * stat.f_frsize, f"{SHM_FOLDER} ({stat.f_blocks * stat.f_frsize >> 20} MiB in all)")
+
+
+def _ram_room() -> Room:
+    try:
+        with open("/proc/meminfo", "rb") as file:
+            for line in file:
+                if line.startswith(b"MemAvailable:"):
+                    return Room(int(line.split()[1]) << 10, "available RAM")
+    except OSError:
+        pass  # this process has no descriptor left, which is no reason to refuse memory
+    return Room(1 << 62, "available RAM (unknown)")
+
+
+@lru_cache(maxsize=1)
+def _cgroup_files() -> tuple[tuple[str, str], ...]:
+    with open("/proc/self/cgroup", encoding="utf-8") as file:
+        return tuple(cgroup_files(file.read(), "/sys/fs/cgroup"))
+
+
+def cgroup_files(memberships: str, root: str) -> list[tuple[str, str]]:
+    """The (limit, usage) files of every memory cgroup that this process is in, up to the root: all of them bind.
+
+    `memberships` is what /proc/self/cgroup says, `root` where the hierarchies are mounted, of version 2 or 1.
+    """
+    found = []
+    for line in memberships.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            base, names = root, ("memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            base, names = os.path.join(root, "memory"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        else:
+            continue
+        parts = path.strip("/").split("/")
+        for depth in range(len(parts), -1, -1):
+            limit, usage = (os.path.join(base, *parts[:depth], name) for name in names)
+            if os.path.exists(limit) and os.path.exists(usage):
+                found.append((limit, usage))
+    return list(dict.fromkeys(found))
+
+
+def _cgroup_rooms() -> list[Room]:
+    rooms = []
+    for limit_path, usage_path in _cgroup_files():
+        try:
+            limit, usage = _read_number(limit_path), _read_number(usage_path)
+        except (OSError, ValueError):
+            continue  # "max" (no limit), or a hierarchy that went away
+        if limit < 1 << 60:
+            rooms.append(Room(max(limit - usage, 0), f"the memory cgroup ({limit >> 20} MiB in all)"))
+    return rooms
+
+
+def _read_number(path: str) -> int:
+    with open(path, "rb") as file:
+        return int(file.read())
+
+
+def start_time(pid: int) -> int:
+    """Clock ticks after boot at which the process started; 0 if it is gone. For people, with the pid: never to judge
+    by.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def process_name(pid: int, started: int) -> str:
+    """What the process is called; "?" if it is gone or the pid is another's by now."""
+    if start_time(pid) != started:
+        return "?"
+    try:
+        import psutil
+    except OSError:
+        return "?"  # no descriptor left to import with
+    try:
+        return str(psutil.Process(pid).name())
+    except (psutil.Error, OSError):
+        return "?"
+
+
+def tmpfs_bytes() -> int:
+    """The size of /dev/shm; 0 when it has none. For advice: 64 MiB is what container engines give by default."""
+    stat = os.statvfs(SHM_FOLDER)
+    return stat.f_blocks * stat.f_frsize
