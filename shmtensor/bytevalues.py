@@ -1,0 +1,64 @@
+"""Checked arguments of storages: sizes and positions as ints, values as bytes, claims. Pure."""
+
+from __future__ import annotations
+
+import struct
+from operator import index
+from typing import Any, SupportsIndex, TypeAlias
+
+import numpy as np
+
+from shmtensor.errors import InvalidHeader
+
+__all__ = ["Bytes", "as_bytes", "buffer_bytes", "byte_count", "check_claim", "position"]
+
+Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+
+_WORDS = struct.Struct("4Q")  # record, generation, ticket and serial are words of shared memory
+
+
+def byte_count(value: SupportsIndex) -> int:
+    """``value`` as a number of bytes. Raises `ValueError` when it is negative."""
+    count = index(value)
+    if count < 0:
+        raise ValueError(f"{count} bytes: a storage can't have fewer than 0")
+    return count
+
+
+def position(key: Any) -> int:
+    """``key`` as an index of a storage. Raises `TypeError` for what is no int, such as two of them."""
+    try:
+        return index(key)
+    except TypeError:
+        raise TypeError(f"a storage has one dim: index it with an int or a slice, not {key!r}") from None
+
+
+def buffer_bytes(buffer: Any) -> Bytes:
+    """The bytes of anything with the buffer protocol, in the order of its elements."""
+    view = memoryview(buffer)
+    return np.frombuffer(view if view.c_contiguous else view.tobytes(), np.uint8)
+
+
+def as_bytes(value: Any) -> Bytes:
+    """``value`` as an array of bytes. Raises `ValueError` where a number is not 0 to 255."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return np.frombuffer(value, np.uint8)
+    array = np.asarray(value)
+    if array.dtype == np.uint8:
+        return array
+    is_integer = array.dtype.kind in "iub"
+    if not is_integer or (array.size and not 0 <= array.min() <= array.max() <= 255):
+        raise ValueError(f"{value!r} is no byte: 0 to 255")
+    return array.astype(np.uint8)
+
+
+def check_claim(host: str, pool: str, record: int, generation: int, ticket: int, serial: int) -> None:
+    """Raise `InvalidHeader` unless the types and ranges are those of a claim: it may come from a hostile
+    pickle.
+    """
+    if type(host) is not str or type(pool) is not str:
+        raise InvalidHeader("a storage is claimed by host and pool, two strings, and four integers")
+    try:
+        _WORDS.pack(record, generation, ticket, serial)
+    except struct.error:
+        raise InvalidHeader("the record, generation, ticket and serial of a claim are integers of 64 bits") from None

@@ -1,0 +1,239 @@
+"""The methods that copy elements: out of a tensor into a new one in the same pool, or into the tensor in
+place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import index
+from typing import Any, Self, SupportsIndex
+
+import numpy as np
+
+from shmtensor import reshaping, views
+from shmtensor.base import READ_ONLY, Array, TensorBase, layout_like
+from shmtensor.dtypes import as_dtype
+from shmtensor.errors import LayoutError
+from shmtensor.indexing import Advanced, plan
+from shmtensor.layout import (
+    Layout,
+    MemoryFormat,
+    checked_shape,
+    contiguous,
+    contiguous_format,
+    preserve_format,
+    stride_for,
+)
+from shmtensor.viewing import spread
+
+__all__ = ["Copying"]
+
+
+class Copying(TensorBase):
+    """Copies, views that become copies where they must, assignment, and access by index."""
+
+    __slots__ = ()
+
+    def clone(self, *, memory_format: MemoryFormat = preserve_format) -> Self:
+        """A copy in a storage of its own, in the same pool; never read-only (rules 4 and 5)."""
+        return self._copy_of(self.numpy(), self._pool, self._dtype, layout_like(self._layout, memory_format))
+
+    def contiguous(self, memory_format: MemoryFormat = contiguous_format) -> Self:
+        """The tensor itself when contiguous in that format, else a copy that is (rules 3 and 4)."""
+        if self._layout.is_contiguous(memory_format):
+            return self
+        return self.clone(memory_format=memory_format)
+
+    def reshape(self, *shape: Any, copy: bool | None = None) -> Self:
+        """The same elements in another shape, one size of which may be -1: a view where possible, else a
+        copy.
+
+        ``copy=True`` always copies; ``copy=False`` raises `LayoutError` where a view is impossible.
+        """
+        sizes = reshaping.resolve_shape(spread(shape), self._layout.numel)
+        layout = None if copy else reshaping.try_view(self._layout, sizes)
+        if layout is not None:
+            return self._over(layout)
+        if copy is False:
+            raise reshaping.explain_view_failure(self._layout, sizes)
+        return self._copy_of(self.numpy().reshape(sizes), self._pool, self._dtype, contiguous(sizes))
+
+    def reshape_as(self, other: TensorBase) -> Self:
+        """`reshape` to the shape of ``other``."""
+        return self.reshape(other._layout.shape)
+
+    def flatten(self, start_dim: SupportsIndex = 0, end_dim: SupportsIndex = -1) -> Self:
+        """The dims from ``start_dim`` through ``end_dim`` as one: a view where possible, else a copy."""
+        layout = reshaping.try_flatten(self._layout, start_dim, end_dim)
+        if layout is not None:
+            return self if layout is self._layout else self._over(layout)
+        first = reshaping.wrap_dim(start_dim, self._layout)
+        last = reshaping.wrap_dim(end_dim, self._layout)
+        return self.reshape(reshaping.flat_shape(self._layout.shape, first, last))
+
+    def ravel(self) -> Self:
+        """All elements in one dim: a view where possible, else a copy."""
+        return self.reshape(-1) if self._layout.numel else self.reshape(0)
+
+    def to(
+        self,
+        *target: Any,
+        dtype: Any = None,
+        device: Any = None,
+        copy: bool = False,
+        memory_format: MemoryFormat = preserve_format,
+    ) -> Self:
+        """The tensor itself when it already has that dtype and format, else (or with ``copy=True``) a copy.
+
+        ``target`` is a dtype, a device, or a tensor whose dtype is meant. Raises `ValueError` for a device
+        but "cpu". Casts as NumPy's ``astype``.
+        """
+        for each in target:
+            if isinstance(each, TensorBase):
+                dtype = each._dtype
+            elif isinstance(each, str) and each.partition(":")[0] in ("cpu", "cuda"):
+                device = each
+            else:
+                dtype = each
+        if device is not None and str(device).partition(":")[0] != "cpu":
+            raise ValueError(f"device {device!s}: tensors are in host memory only")
+        wanted = self._dtype if dtype is None else as_dtype(dtype)
+        layout = layout_like(self._layout, memory_format)
+        if not copy and wanted == self._dtype and self._is_laid_out(layout, memory_format):
+            return self
+        return self._copy_of(self.numpy(), self._pool, wanted, layout)
+
+    def _is_laid_out(self, wanted: Layout, memory_format: MemoryFormat) -> bool:
+        """Whether `to` need not copy. Dims of size 1 get the real strides of channels_last (rule 4)."""
+        if memory_format is contiguous_format:
+            return self._layout.is_contiguous()
+        return memory_format is preserve_format or self._layout.stride == wanted.stride
+
+    def share_memory_(self) -> Self:
+        """Does nothing, and returns the tensor: it is shared already."""
+        return self
+
+    def copy_(self, source: Any, non_blocking: object = False) -> Self:
+        """Write the elements of ``source``, expanded to this shape and cast to this dtype; returns the
+        tensor.
+
+        Where the two overlap, it is as if the source had been copied first. Raises `LayoutError` when it
+        can't be expanded, `RuntimeError` when this tensor repeats its elements (rule 10); nothing is
+        written then.
+        """
+        array = _as_array(source)
+        if array.shape != self._layout.shape:
+            array = np.broadcast_to(array, views.expand(contiguous(array.shape), self._layout.shape).shape)
+        np.copyto(self._array_to_write(), array, casting="unsafe")
+        return self
+
+    def fill_(self, value: Any) -> Self:
+        """Set every element to ``value``, a number or a tensor of one element, and return the tensor."""
+        if not np.isscalar(value):
+            value = _as_array(value).reshape(())
+        self.numpy()[...] = value
+        return self
+
+    def zero_(self) -> Self:
+        """Set every element to 0, and return the tensor."""
+        self.numpy()[...] = 0
+        return self
+
+    def _array_to_write(self) -> Array:
+        refuse_repeats(self)
+        return self.numpy()
+
+    def __getitem__(self, key: Any) -> Self:
+        """A view for ints, slices, None and Ellipsis; a copy for lists, masks and tensors of more dims
+        (rule 14).
+        """
+        planned = plan(self._layout, key)
+        if type(planned) is Layout:
+            return self._over(planned)
+        return self._picked(planned)  # type: ignore[arg-type]
+
+    def _picked(self, planned: Advanced) -> Self:
+        array = self._storage.array(self._dtype, planned.layout, False)[planned.index]
+        return self._copy_of(array, self._pool, self._dtype, contiguous(array.shape))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Write in place, through a view or through a mask or list (rule 14).
+
+        ``value`` is expanded and cast; its surplus leading dims of size 1 go. Raises `OverflowError` for a
+        Python int that the dtype can't hold, `RuntimeError` where the place written to repeats its elements
+        and ``value`` is not a single one (rule 10).
+        """
+        planned = plan(self._layout, key)
+        array = value.numpy() if isinstance(value, TensorBase) else value
+        layout = planned if isinstance(planned, Layout) else planned.layout
+        if layout.overlaps_itself() and np.ndim(array):
+            raise _repeats(layout)
+        target = self._storage.array(self._dtype, layout, not self._flags & READ_ONLY)
+        target[... if isinstance(planned, Layout) else planned.index] = array
+
+    def __iter__(self) -> Iterator[Self]:
+        if not self._layout.shape:
+            raise TypeError("a 0-d tensor can't be iterated over")
+        return iter(self._over_each(views.unbind(self._layout)))
+
+    def resize_(self, *sizes: Any, memory_format: MemoryFormat = contiguous_format) -> Self:
+        """Give this tensor another shape, its storage growing where it must, and return it (rule 11).
+
+        The same shape changes nothing. Else the strides are those of ``memory_format``, the offset stays,
+        and new elements are undefined. The storage never shrinks. Raises as `Storage.resize_`, changing
+        nothing.
+        """
+        shape = checked_shape(spread(sizes))
+        if shape == self._layout.shape:
+            return self
+        layout = Layout(shape, stride_for(shape, memory_format), self._layout.offset)
+        needed = layout.extent() * self._dtype.itemsize
+        if needed > self._storage.nbytes():
+            self._storage.resize_(needed)
+        self._layout = layout
+        return self
+
+    def new_empty(self, *size: Any, dtype: Any = None, memory_format: MemoryFormat = contiguous_format) -> Self:
+        """A tensor of shape ``size`` in the same pool, of this dtype unless given, with undefined content."""
+        shape = checked_shape(spread(size))
+        layout = Layout(shape, stride_for(shape, memory_format))
+        return self._allocate(self._pool, self._dtype if dtype is None else as_dtype(dtype), layout)
+
+    def new_full(self, size: Any, fill_value: Any, *, dtype: Any = None) -> Self:
+        """As `new_empty`, every element ``fill_value``."""
+        return self.new_empty(*_sized(size), dtype=dtype).fill_(fill_value)
+
+    def new_zeros(self, *size: Any, dtype: Any = None) -> Self:
+        """As `new_empty`, every element 0."""
+        return self.new_empty(*size, dtype=dtype).zero_()
+
+    def new_ones(self, *size: Any, dtype: Any = None) -> Self:
+        """As `new_empty`, every element 1."""
+        return self.new_empty(*size, dtype=dtype).fill_(1)
+
+    def new_tensor(self, data: Any, *, dtype: Any = None) -> Self:
+        """A copy of ``data`` in the same pool, with this dtype unless given."""
+        array = _as_array(data)
+        wanted = self._dtype if dtype is None else as_dtype(dtype)
+        return self._copy_of(array, self._pool, wanted, contiguous(array.shape))
+
+
+def refuse_repeats(tensor: TensorBase) -> None:
+    """Raise `RuntimeError` when ``tensor`` repeats its elements, so that writes would meet (rule 10)."""
+    if tensor._layout.overlaps_itself():
+        raise _repeats(tensor._layout)
+
+
+def _repeats(layout: Layout) -> LayoutError:
+    return LayoutError(
+        f"can't write a tensor of shape {layout.shape} with strides {layout.stride}: several of its elements "
+        "are one place in memory. Write to a clone(), or use fill_"
+    )
+
+
+def _as_array(value: Any) -> Array:
+    return value.numpy() if isinstance(value, TensorBase) else np.asarray(value)
+
+
+def _sized(size: Any) -> Sequence[Any]:
+    return (index(size),) if isinstance(size, SupportsIndex) else tuple(size)

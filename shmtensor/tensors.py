@@ -1,0 +1,198 @@
+"""Tensor: a storage, a dtype and a layout, with all that the mixins beside this file add.
+
+Owns what makes a tensor a Python value: conversion to numbers, text, copying, and what travels when it is
+pickled.
+"""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+from multiprocessing.reduction import ForkingPickler
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from shmtensor.arithmetic import Arithmetic
+from shmtensor.base import KNOWN_FLAGS, READ_ONLY
+from shmtensor.casting import Casting
+from shmtensor.dtypes import code_of, from_code
+from shmtensor.errors import InvalidHeader, LayoutError
+from shmtensor.exporting import Exporting
+from shmtensor.layout import MAX_BYTES, MAX_NDIM, Layout, check_within, contiguous, validated
+from shmtensor.metadata import Metadata
+from shmtensor.picking import Picking
+from shmtensor.printing import described
+from shmtensor.storage import Storage, open_storage
+from shmtensor.viewing import Viewing
+
+if TYPE_CHECKING:
+    from shmtensor.header import TensorHeader
+
+__all__ = ["Tensor", "rebuild"]
+
+
+class Tensor(Metadata, Viewing, Casting, Picking, Exporting, Arithmetic):
+    """Elements of one dtype in shared memory, and the shape and strides that say how to read them.
+
+    Made by `tensor`, `zeros`, `from_numpy` and their kin. Every process that gets a tensor, pickled by
+    whatever means, reads and writes the same memory. Shapes, strides and offsets are in elements. Any
+    access raises `StorageBoundsError` when the storage has been resized below what the tensor needs.
+    """
+
+    __slots__ = ()
+
+    def item(self) -> Any:
+        """The only element, as a Python number. Raises `LayoutError`, a `ValueError`, for any other number
+        of elements.
+        """
+        if self._layout.numel != 1:
+            raise LayoutError(
+                f"a tensor of shape {self._layout.shape} is not one number: use tolist, or index it first"
+            )
+        return _plain(self.numpy()).item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers; of a 0-d tensor the number."""
+        return _plain(self.numpy()).tolist()
+
+    def __len__(self) -> int:
+        if not self._layout.shape:
+            raise TypeError("a 0-d tensor has no length")
+        return self._layout.shape[0]
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        if self._dtype.kind not in "biu" or self._layout.numel != 1:
+            raise TypeError(f"only one integer is an index, not {self._dtype} of shape {self._layout.shape}")
+        return int(self.item())
+
+    def __contains__(self, value: object) -> bool:
+        return bool(np.any(np.equal(self.numpy(), np.asarray(value))))
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and self._layout.numel == 1 else format(repr(self), spec)
+
+    def __repr__(self) -> str:
+        return described(self)
+
+    def __copy__(self) -> Self:
+        """Another tensor over the same storage: what is copied is the record, as in torch's and NumPy's
+        views.
+        """
+        return type(self)(self._storage, self._dtype, self._layout, self._flags)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A tensor over a copy of the storage; several views copied together stay views of one storage."""
+        storage = copy.deepcopy(self._storage, memo)
+        return type(self)(storage, self._dtype, self._layout, self._flags & ~READ_ONLY)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A claim on the memory, not its bytes: opened on this machine while the pool lives, once or more
+        often.
+
+        Raises `StorageBoundsError` for a tensor past the end of its storage. Each pickle makes a ticket,
+        which keeps the storage alive until it is opened (see design: the ticket rule). To keep bytes use
+        `save`.
+        """
+        storage, dtype, layout = self._storage, self._dtype, self._layout
+        nbytes = storage.block.facts()[0]
+        if layout.extent() * dtype.itemsize > nbytes:  # the receiver would refuse it
+            check_within(layout, dtype.itemsize, nbytes)
+        return received, (storage, code_of(dtype), layout.shape, layout.stride, layout.offset, self._flags)
+
+    def header(self) -> TensorHeader:
+        """What pickling would send, as a value for a transport of one's own. It owes one ``open()`` or
+        ``discard()``.
+        """
+        from shmtensor.header import TensorHeader
+
+        return TensorHeader.of(self)
+
+
+def received(source: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> Storage | Tensor:
+    """What opens a pickled storage (host, pool and four ints) or tensor (a storage, and how to read it).
+
+    One function for both, found in the package itself: a message names it once, and naming it is a third of the time
+    that opening one takes.
+    """
+    return open_storage(source, b, c, d, e, f) if type(source) is str else rebuild(source, b, c, d, e, f)
+
+
+def rebuild(storage: Storage, code: int, shape: Any, stride: Any, offset: Any, flags: int) -> Tensor:
+    """The tensor that a pickled one describes. Reads nothing.
+
+    Raises `InvalidHeader` unless ``code`` is a dtype's, all of the layout lies in the storage, and nothing
+    is negative or overflows: the values may come from a damaged or a hostile message.
+    """
+    if type(storage) is not Storage or type(flags) is not int or flags & ~KNOWN_FLAGS:
+        raise InvalidHeader(f"no tensor has a storage of type {type(storage).__name__} and flags {flags!r}")
+    dtype = from_code(code)
+    nbytes = storage.block.facts()[0]
+    if type(offset) is int and offset == 0:
+        try:
+            known = contiguous(shape)
+            if known.stride == stride and known.extent() * dtype.itemsize <= nbytes:
+                return Tensor(storage, dtype, known, flags)
+        except (TypeError, LayoutError):
+            pass  # no shape: `validated` says what is wrong
+    layout = _ordinary(shape, stride, offset, dtype.itemsize, nbytes)
+    if layout is not None:
+        return Tensor(storage, dtype, layout, flags)
+    layout = validated(shape, stride, offset, dtype.itemsize)
+    needed = layout.extent() * dtype.itemsize
+    if needed > nbytes:
+        raise InvalidHeader(
+            f"{layout} of {dtype} needs {needed} bytes, {storage!r} has fewer: a wrong header, or resized since"
+        )
+    return Tensor(storage, dtype, layout, flags)
+
+
+def _ordinary(shape: Any, stride: Any, offset: Any, itemsize: int, nbytes: int) -> Layout | None:
+    """The layout that these values describe, or None unless it is an ordinary one, which is quick to see.
+
+    Ordinary: some elements, all in the storage, and no stride beyond it. `validated` judges the others; it
+    takes twice as long, and opening a small tensor is mostly this.
+    """
+    if type(shape) is not tuple or type(stride) is not tuple or type(offset) is not int:
+        return None
+    if len(shape) != len(stride) or len(shape) > MAX_NDIM or offset < 0:
+        return None
+    extent, span = offset + 1, itemsize
+    for size, step in zip(shape, stride, strict=True):
+        if type(size) is not int or type(step) is not int or size <= 0 or not 0 <= step <= nbytes:
+            return None
+        extent += (size - 1) * step
+        span *= size
+    if extent * itemsize > nbytes or span > MAX_BYTES:
+        return None
+    return Layout(shape, stride, offset)
+
+
+def _plain(array: Any) -> Any:
+    """``array`` with dtypes that Python's numbers come from: bfloat16 and float8 as float32, exactly."""
+    return array if array.dtype.kind in "biufc" and array.dtype.str[1] != "V" else array.astype(np.float32)
+
+
+def _storage_claim(storage: Storage) -> tuple[Any, ...]:
+    block = storage.block
+    pool = block.pool
+    return received, (pool.host, pool.name, *pool.send(block, storage))
+
+
+received.__module__ = "shmtensor"
+# Found in a table, a class costs multiprocessing's pickler half of what asking it how it is reduced does.
+for _register in (copyreg.pickle, ForkingPickler.register):
+    _register(Tensor, Tensor.__reduce__)
+    _register(Storage, _storage_claim)
