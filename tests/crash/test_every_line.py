@@ -1,0 +1,43 @@
+"""Deaths and interrupts everywhere: `every_line.py` says what runs and what must hold.
+
+All places, which takes some minutes each: `python tests/crash/every_line.py die 1 1` and `... raise 1 1`.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("every_line.py")
+# Primes that divide no loop's length: over a few changes of the code every place is met.
+SAMPLED = {"die": 11, "raise": 19}
+# From a place drawn anew each time, so that a few runs meet all of them.
+DENSELY_SAMPLED = {"die": 5, "raise": 7}
+
+
+def run(run_command: Callable[..., str], mode: str, first: int, step: int, timeout: float) -> int:
+    """How many children it took until the scenario survived."""
+    command = [sys.executable, str(PROGRAM), mode, str(first), str(step)]
+    return int(run_command(command, cwd=PROGRAM.parent, timeout=timeout))
+
+
+@pytest.mark.parametrize("mode", SAMPLED)
+def test_a_process_cut_short_at_any_of_many_places_leaves_a_sound_pool(
+    run_command: Callable[..., str], mode: str
+) -> None:
+    assert run(run_command, mode, 1, SAMPLED[mode], timeout=100) > 20, "the trace saw little"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mode", DENSELY_SAMPLED)
+def test_a_process_cut_short_anywhere_loses_nothing_of_others_and_leaves_nothing(
+    run_command: Callable[..., str], mode: str
+) -> None:
+    step = DENSELY_SAMPLED[mode]
+    first = random.randint(1, step)
+    assert run(run_command, mode, first, step, timeout=500) > 200, (mode, first, step)
