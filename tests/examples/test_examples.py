@@ -85,11 +85,11 @@ def test_image_pipeline_gives_the_same_batches_whoever_makes_them(run_example: A
 
 @pytest.mark.slow
 def test_worker_pool_learns_and_each_worker_sees_the_others(run_example: Any, start_method: str) -> None:
-    text = run_example("worker_pool.py", "--start-method", start_method, "--workers", 3, "--epochs", 15)
+    text = run_example("worker_pool.py", "--start-method", start_method, "--workers", 3)
     (before,) = numbers(r"before: ([\d.]+)", text)
     (after,) = numbers(r"after: +([\d.]+)", text)
     assert before < 0.3
-    assert after >= 0.9
+    assert after >= 0.93
     noticed = [int(count.replace(",", "")) for count in re.findall(r"before ([\d,]+) of its steps", text)]
     assert len(noticed) == 3
     assert min(noticed) > 0
@@ -97,9 +97,9 @@ def test_worker_pool_learns_and_each_worker_sees_the_others(run_example: Any, st
 
 @pytest.mark.slow
 def test_worker_pool_alone_sees_no_others(run_example: Any) -> None:
-    text = run_example("worker_pool.py", "--start-method", "fork", "--workers", 1, "--epochs", 8)
+    text = run_example("worker_pool.py", "--start-method", "fork", "--workers", 1)
     (after,) = numbers(r"after: +([\d.]+)", text)
-    assert after >= 0.9
+    assert after >= 0.93
     assert re.findall(r"before ([\d,]+) of its steps", text) == ["0"]
 
 

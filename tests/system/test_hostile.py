@@ -224,18 +224,19 @@ def test_a_pool_closed_under_threads_that_send_is_left_when_its_last_block_dies(
         + """
 def close_under_load():
     pool = allocator.Pool.create(limit=4 << 20)
-    tensor = st.full((50,), 1, pool=pool)
+    tensor, busy = st.full((50,), 1, pool=pool), threading.Event()
     def work():
         try:
             while True:
                 pickle.loads(pickle.dumps(tensor))
                 st.ones((100,), pool=pool)
+                busy.set()
         except allocator.PoolClosed:
             pass
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
         thread.start()
-    time.sleep(0.002)
+    busy.wait()
     pool.close()
     for thread in threads:
         thread.join()
