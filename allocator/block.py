@@ -5,7 +5,9 @@ them, back.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
+from gc import is_finalized
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
@@ -50,7 +52,7 @@ class Block:
     received, `me` is the membership under which reference row `row` holds its shared record.
     """
 
-    __slots__ = ("__weakref__", "generation", "home", "me", "pool", "record", "root", "row", "size", "start")
+    __slots__ = ("__weakref__", "generation", "heir", "home", "me", "pool", "record", "root", "row", "size", "start")
 
     def __init__(self, pool: Pool, home: Home | None, start: int, size: int) -> None:
         self.pool = pool
@@ -62,13 +64,16 @@ class Block:
         self.generation: int  # tells it from others in the same row
         self.row: int
         self.root: weakref.ref[Root]  # that of the memoryviews, once there was one
+        self.heir: Block  # gives the bytes back in its place: only where the collector finalized it
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalized: Callable[[object], bool] = is_finalized) -> None:  # at exit globals go first
         try:
             me, home = self.me, self.home
         except AttributeError:  # interrupted before it was finished: the bytes are lost until exit, never given twice
             return
-        if me is not None:  # inlined `Membership.drop`
+        if is_finalized(self):  # before the call, so it is the collector's
+            self._leave_to_heir(me, home)
+        elif me is not None:  # inlined `Membership.drop`
             words, at = me.words, self.row * 4
             if words[at] == me.ours:
                 words[at] = me.dropped
@@ -76,6 +81,22 @@ class Block:
                 me.heirs(self.row)
         elif home is not None:
             home.give_back(self.start)
+
+    def _leave_to_heir(self, me: Membership | None, home: Home | None) -> None:
+        """The collector finalizes all of a garbage cycle before it destroys any: others may still use the bytes, or
+        bring the block back to life. So a block that only this one knows gives them back: it dies when this one does.
+        """
+        heir = type(self)(self.pool, None, self.start, 0)
+        if me is not None:
+            heir.row = self.row
+        self.heir, heir.me, heir.home = heir, me, home  # no call, so no interrupt in between
+
+    def youngest_heir(self) -> Block:
+        """The block whose death gives the bytes back: this one, unless the collector finalized it."""
+        block = self
+        while is_finalized(block) and (heir := getattr(block, "heir", None)) is not None:
+            block = heir
+        return block
 
     # ---- facts
 
@@ -238,7 +259,8 @@ class Block:
         if self._living_root() is not None:
             raise BufferError("a memoryview of this block is alive: drop it before the release")
         home, me = self.home, self.me
-        self.home, self.me = _Released(), None  # type: ignore[assignment]  # nothing gets past its estate
+        for block in (self.youngest_heir(), self):
+            block.home, block.me = _Released(), None  # type: ignore[assignment]  # nothing gets past its estate
         if me is not None:
             me.drop(self.row)
         elif home is not None:

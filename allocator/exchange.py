@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from gc import is_finalized
 from time import monotonic_ns
 from typing import Any, Final, NoReturn
 from weakref import ref
@@ -142,16 +143,18 @@ class Exchange:
                 if len(self.keepers) >= self.prune_at:
                     self._prune()
                 self.keepers[record] = ref(keeper)
+            heir = block.youngest_heir() if is_finalized(block) else block
             if block.me is not None:  # a signal handler or finalizer sent it meanwhile
                 rows[i] = me.reserved
                 self.spare_references.append(row)
                 self.spare_records.append(record)
                 return
-            block.record, block.generation, block.row = record, words[at + 1], row  # Record.GENERATION
+            block.record, block.generation = record, words[at + 1]  # Record.GENERATION
+            block.row = heir.row = row
             live = Record.LIVE | me.owner
             # No call since that look, so no signal handler either: the block knows of its record exactly if
             # it lives.
-            block.me = me
+            block.me = heir.me = me
             words[at] = live
             if self.heap.wholes:
                 self.heap.wholes.pop(home.row, None)

@@ -143,7 +143,7 @@ def rebuild(storage: Storage, code: int, shape: Any, stride: Any, offset: Any, f
     if type(offset) is int and offset == 0:
         try:
             known = contiguous(shape)
-            if known.stride == stride and known.extent() * dtype.itemsize <= nbytes:
+            if known.stride == stride and 0 < known.extent() * dtype.itemsize <= nbytes:
                 return Tensor(storage, dtype, known, flags)
         except (TypeError, LayoutError):
             pass  # no shape: `validated` says what is wrong

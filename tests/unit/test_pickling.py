@@ -204,6 +204,7 @@ BAD_LAYOUTS: dict[str, dict[str, Any]] = {
     "huge size, no stride": {"shape": (2**62,), "stride": (0,)},
     "product overflows": {"shape": (2**40, 2**40), "stride": (0, 0)},
     "hidden by an empty dim": {"shape": (0, 2**70), "stride": (1, 1)},
+    "more than NumPy counts, hidden by an empty dim": {"shape": (2**64, 0), "stride": (1, 1)},
     "extent wraps around": {"shape": (2,), "stride": (2**64 - 1,)},
     "huge stride of a single element": {"shape": (1,), "stride": (2**70,)},
     "huge offset of nothing": {"shape": (0,), "offset": 2**70},
