@@ -38,6 +38,36 @@ class _Released:
         """That is done."""
 
 
+class _Willed:
+    """The home of a block that the collector finalized and that was never sent: its heir gives the bytes back."""
+
+    def __init__(self, heir: Block, home: Home) -> None:
+        self.heir = heir
+        self.row, self.room = home.row, home.room
+
+    @property
+    def estate(self) -> _Willed:
+        """Its own: not an attribute, for that would be a cycle."""
+        return self
+
+    @property
+    def has_records(self) -> bool:
+        """Whether the heir has one."""
+        return self.heir.was_sent
+
+    def adopt(self, block: Block) -> None:
+        """Give the heir a record, and tell the block of it."""
+        heir = self.heir
+        heir.size = block.size
+        heir.pool.exchange.publish(heir, None)
+        block.record, block.generation, block.row = heir.record, heir.generation, heir.row
+        block.me = heir.me
+
+    def give_back(self, start: int) -> None:
+        """The block was released."""
+        self.heir.release()
+
+
 class Root(np.ndarray[Any, np.dtype[np.uint8]]):
     """The bytes of a block as an array that keeps their keeper alive; everything cut from it keeps it alive in turn."""
 
@@ -86,17 +116,13 @@ class Block:
         """The collector finalizes all of a garbage cycle before it destroys any: others may still use the bytes, or
         bring the block back to life. So a block that only this one knows gives them back: it dies when this one does.
         """
-        heir = type(self)(self.pool, None, self.start, 0)
+        heir = type(self)(self.pool, None, self.start, self.size)
         if me is not None:
             heir.row = self.row
-        self.heir, heir.me, heir.home = heir, me, home  # no call, so no interrupt in between
-
-    def youngest_heir(self) -> Block:
-        """The block whose death gives the bytes back: this one, unless the collector finalized it."""
-        block = self
-        while is_finalized(block) and (heir := getattr(block, "heir", None)) is not None:
-            block = heir
-        return block
+            self.heir, heir.me = heir, me  # no call in between, so no interrupt either
+        elif home is not None:
+            willed: Any = _Willed(heir, home)
+            self.heir, self.home, heir.home = heir, willed, home
 
     # ---- facts
 
@@ -119,8 +145,7 @@ class Block:
 
     def facts(self) -> tuple[int, int]:
         """(`nbytes`, whether it is sealed): what every access needs, in one call."""
-        home = self.home
-        if self.me is None and (home.estate is None or not self.was_sent):  # type: ignore[union-attr]  # without `me` it has one
+        if self.me is None and (self.home.estate is None or not self.was_sent):  # type: ignore[union-attr]  # it has one
             return self.size, 0
         words, at = self.pool.record_words, self.record * 8  # Record.WIDTH
         return words[at + 4], words[at + 6] & 1  # Record.NBYTES, Record.FLAGS, Record.SEALED
@@ -246,7 +271,7 @@ class Block:
     def share(self) -> BlockHandle:
         """A ticket: it keeps the block alive until it is opened or discarded, whatever becomes of this process."""
         pool = self.pool
-        return BlockHandle(pool.host, pool.name, *pool.send(self, None))
+        return BlockHandle(*pool.send(self, None))
 
     def release(self) -> None:
         """Give it up now rather than at its death. Any use of it but another release raises ValueError then.
@@ -259,9 +284,10 @@ class Block:
         if self._living_root() is not None:
             raise BufferError("a memoryview of this block is alive: drop it before the release")
         home, me = self.home, self.me
-        for block in (self.youngest_heir(), self):
-            block.home, block.me = _Released(), None  # type: ignore[assignment]  # nothing gets past its estate
-        if me is not None:
+        self.home, self.me = _Released(), None  # type: ignore[assignment]  # nothing gets past its estate
+        if me is not None and is_finalized(self):
+            self.heir.release()
+        elif me is not None:
             me.drop(self.row)
         elif home is not None:
             home.give_back(self.start)

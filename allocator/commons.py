@@ -14,7 +14,7 @@ from typing import Final
 
 from allocator import reaper
 from allocator.core import recover
-from allocator.core.format import OWNER_MASK, STATE_MASK, Client, Reference, Span, TableShape, slot_of
+from allocator.core.format import OWNER_MASK, STATE_MASK, Client, Record, Reference, Span, TableShape, slot_of
 from allocator.core.ledger import Ledger
 from allocator.core.tables import Words
 from allocator.errors import AllocatorError, OutOfSharedMemory, PoolClosed, PoolReentered
@@ -27,13 +27,27 @@ _NO_PLACE: Final = "this process was forked without a place in it (fork through 
 class Membership:
     """This process's place in one pool, from attaching (or being forked) until it forks away or ends."""
 
-    __slots__ = ("dropped", "flight", "heirs", "held", "ours", "owner", "pid", "reserved", "slot", "waiting", "words")
+    __slots__ = (
+        "dropped",
+        "flight",
+        "heirs",
+        "held",
+        "live",
+        "ours",
+        "owner",
+        "pid",
+        "reserved",
+        "slot",
+        "waiting",
+        "words",
+    )
 
     def __init__(self, word: int, words: Words) -> None:
         self.pid = getpid()
         self.slot = slot_of(word)
         self.owner = word & ~STATE_MASK
-        self.held = Reference.HELD | self.owner  # the words of reference rows, ready to be stored
+        self.live = Record.LIVE | self.owner  # the words of record and reference rows, ready to be stored
+        self.held = Reference.HELD | self.owner
         self.ours = self.held  # what a hold's row must say to be dropped here; -1 where `heirs` sees to that
         self.dropped = Reference.DROPPED | self.owner
         self.flight = Reference.FLIGHT | self.owner

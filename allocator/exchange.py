@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from gc import is_finalized
 from time import monotonic_ns
 from typing import Any, Final, NoReturn
 from weakref import ref
@@ -23,8 +22,12 @@ from allocator.system.locks import MUTEX, barrier, is_mutex_owned
 
 _RECORD_ROWS: Final = PLAN.records.count_at
 _REFERENCE_ROWS: Final = PLAN.references.count_at
+_FLIGHT: Final = Reference.FLIGHT
+_LIVE: Final = Record.LIVE
 Keeper = Any
 """What stands for a block in a process, e.g. a storage: has `.block`, and can be referred to weakly."""
+Claim = tuple[str, str, int, int, int, int]
+"""What a message carries: host, pool, record, generation, ticket and serial."""
 
 
 class Exchange:
@@ -35,7 +38,9 @@ class Exchange:
         "commons",
         "header",
         "heap",
+        "host",
         "keepers",
+        "name",
         "pool",
         "prune_at",
         "record_rows",
@@ -49,6 +54,7 @@ class Exchange:
     def __init__(self, pool: Any, commons: Commons, heap: LocalHeap) -> None:
         self.pool = pool  # for the blocks that are received
         self.commons = commons
+        self.host, self.name = commons.host, commons.name
         self.heap = heap
         self.header: Words = commons.header
         self.words: Words = commons.ledger.references.words
@@ -78,9 +84,8 @@ class Exchange:
 
     # ---- sending
 
-    def send(self, block: Block, keeper: Keeper) -> tuple[int, int, int, int]:
-        """(record, generation, ticket, serial) of a new ticket for the block: it keeps the block alive until it is
-        opened.
+    def send(self, block: Block, keeper: Keeper) -> Claim:
+        """A new ticket for the block, which keeps it alive until it is opened.
 
         Raises
         ------
@@ -103,7 +108,7 @@ class Exchange:
         words[at + 1] = record = block.record  # Reference.RECORD, before the word: a ticket must name something
         words[at + 3] = monotonic_ns()  # Reference.SINCE_NS
         words[at] = me.flight
-        return record, block.generation, row, words[at + 2]  # Reference.SERIAL
+        return self.host, self.name, record, block.generation, row, words[at + 2]  # Reference.SERIAL
 
     def publish(self, block: Block, keeper: Keeper) -> None:
         """Give the block a record. Under MUTEX, with a second look: two threads may send it for the first time at
@@ -112,8 +117,7 @@ class Exchange:
         with MUTEX:
             if block.me is not None:
                 return
-            home, start = block.home, block.start
-            assert home is not None
+            home: Any = block.home  # without `me` it has one
             if home.estate is not None:
                 home.estate.adopt(block)
                 self._remember(block.record, keeper)
@@ -127,35 +131,30 @@ class Exchange:
                 row = self.spare_references.pop()
             except IndexError:
                 row = self._spare_reference()
-            me, words, at = self.commons.membership, self.record_words, record * 8  # Record.WIDTH
+            me, words, at = self.commons.me, self.record_words, record * 8  # Record.WIDTH
             words[at + 2] = home.row  # Record.SPAN
-            words[at + 3] = start  # Record.START
+            words[at + 3] = block.start  # Record.START
             words[at + 4] = block.size  # Record.NBYTES
             words[at + 5] = home.room  # Record.CAPACITY
-            words[at + 6] = 0  # Record.FLAGS
             rows, i = self.words, row * 4  # Reference.WIDTH
-            if rows[i] != me.reserved:
+            if me is None or rows[i] != me.reserved:
                 self._not_ours()
             rows[i + 1] = record  # Reference.RECORD
-            rows[i + 3] = 0  # Reference.REDEEMED
             rows[i] = me.held
             if keeper is not None:
-                if len(self.keepers) >= self.prune_at:
-                    self._prune()
                 self.keepers[record] = ref(keeper)
-            heir = block.youngest_heir() if is_finalized(block) else block
             if block.me is not None:  # a signal handler or finalizer sent it meanwhile
                 rows[i] = me.reserved
                 self.spare_references.append(row)
                 self.spare_records.append(record)
                 return
-            block.record, block.generation = record, words[at + 1]  # Record.GENERATION
-            block.row = heir.row = row
-            live = Record.LIVE | me.owner
+            block.record = record
+            block.generation = words[at + 1]  # Record.GENERATION
+            block.row = row
             # No call since that look, so no signal handler either: the block knows of its record exactly if
             # it lives.
-            block.me = heir.me = me
-            words[at] = live
+            block.me = me
+            words[at] = me.live
             if self.heap.wholes:
                 self.heap.wholes.pop(home.row, None)
 
@@ -163,13 +162,14 @@ class Exchange:
         if keeper is None:
             return
         with MUTEX:
-            if len(self.keepers) >= self.prune_at:
-                self._prune()
+            self._prune()
             self.keepers[record] = ref(keeper)
 
     def _prune(self) -> None:
-        self.keepers = {record: known for record, known in self.keepers.items() if known() is not None}
-        self.prune_at = max(1024, 2 * len(self.keepers))
+        """Forget the keepers that are gone, in time to double."""
+        if len(self.keepers) >= self.prune_at:
+            self.keepers = {record: known for record, known in self.keepers.items() if known() is not None}
+            self.prune_at = max(1024, 2 * len(self.keepers))
 
     def _not_ours(self) -> NoReturn:
         """A spare row that isn't ours any more: this process lost its place. The fence says how."""
@@ -192,6 +192,8 @@ class Exchange:
 
     def _restock(self) -> None:
         self.commons.check_accepts()
+        with MUTEX:
+            self._prune()
         shape = self.commons.section(self._reserve)
         if shape is None:
             return
@@ -245,9 +247,8 @@ class Exchange:
         StaleHandle
             The record is gone.
         """
-        commons = self.commons
-        if commons.refusing:
-            commons.check_accepts()
+        if self.commons.refusing:
+            self.commons.check_accepts()
         if not ((0 <= ticket < self.reference_rows and 0 <= record < self.record_rows) or self._exists(record, ticket)):
             return self._receive_late(record, generation, make, shared)
         # Inlined from here on, `References.is_ticket` and `Records.is_live` too: who receives has waited, and finds its
@@ -256,8 +257,7 @@ class Exchange:
             row = self.spare_references.pop()
         except IndexError:
             row = self._spare_reference()
-        me, words, records = commons.me, self.words, self.record_words
-        at, i, j = row * 4, ticket * 4, record * 8  # Reference.WIDTH, Record.WIDTH
+        me, words, at = self.commons.me, self.words, row * 4  # Reference.WIDTH
         if me is None or words[at] != me.reserved:
             self._not_ours()
         words[at + 1] = record  # Reference.RECORD
@@ -269,27 +269,30 @@ class Exchange:
         if is_mutex_owned():
             barrier()
         with MUTEX:
-            if shared and record in self.keepers and (keeper := self._known(record, generation)) is not None:
-                # The keeper has a hold; this row only says that the ticket is spent.
-                if me.heirs is None:
-                    words[at] = me.dropped
-                else:
-                    me.drop(row)
-                return keeper
+            if shared and (known := self.keepers.get(record)) is not None:
+                keeper = known()
+                if keeper is not None and self._keeps(keeper, record, generation):
+                    # The keeper has a hold; this row only says that the ticket is spent.
+                    if me.heirs is None:
+                        words[at] = me.dropped
+                    else:
+                        me.drop(row)
+                    return keeper
+            i, records, j = ticket * 4, self.record_words, record * 8  # Reference.WIDTH, Record.WIDTH
             if (
-                words[i] & 15 == Reference.FLIGHT
+                words[i] & 15 == _FLIGHT
                 and words[i + 2] == serial
                 and words[i + 1] == record
                 and records[j + 1] == generation
-                and records[j] & 15 == Record.LIVE
+                and records[j] & 15 == _LIVE
             ):
                 block = Block(self.pool, None, records[j + 3], 0)  # Record.START
-                block.record, block.generation, block.row = record, generation, row
+                block.record = record
+                block.generation = generation
+                block.row = row
                 block.me = me
                 keeper = make(block)
                 if shared:
-                    if len(self.keepers) >= self.prune_at:
-                        self._prune()
                     self.keepers[record] = ref(keeper)
                 return keeper
         words[at + 3] = 0  # not by this ticket
@@ -299,7 +302,8 @@ class Exchange:
     def _receive_late(self, record: int, generation: int, make: Callable[[Block], Keeper], shared: bool) -> Keeper:
         """The keeper, although the ticket is over (a fan-out, a second loads): works while somebody else has a hold."""
         with MUTEX:
-            if shared and record in self.keepers and (keeper := self._known(record, generation)) is not None:
+            known = self.keepers.get(record) if shared else None
+            if known is not None and (keeper := known()) is not None and self._keeps(keeper, record, generation):
                 return keeper
             while (row := self.commons.section(self._hold_again, record, generation)) is not None:
                 if row < 0:
@@ -321,14 +325,10 @@ class Exchange:
         self.record_rows, self.reference_rows = self.header[_RECORD_ROWS], self.header[_REFERENCE_ROWS]
         return 0 <= ticket < self.reference_rows and 0 <= record < self.record_rows
 
-    def _known(self, record: int, generation: int) -> Keeper | None:
-        """The living keeper of that very record. The row may have been used again since one was remembered."""
-        keeper = self.keepers[record]()
-        if keeper is None:
-            return None
+    def _keeps(self, keeper: Keeper, record: int, generation: int) -> bool:
+        """Whether it keeps that very record: the row may have been used again since it was remembered."""
         block = keeper.block
-        same = block.me is not None and block.record == record and block.generation == generation
-        return keeper if same else None
+        return block.me is not None and block.record == record and block.generation == generation
 
     def _hold_again(self, record: int, generation: int) -> int | None:
         """Inside the critical section: a row that holds the record; None when it is gone, -1 when the table is full."""

@@ -11,9 +11,9 @@ it is.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from typing import Any, SupportsIndex, TypeAlias
+from weakref import ref
 
 import numpy as np
 
@@ -63,8 +63,7 @@ __all__ = [
 MemoryView: TypeAlias = memoryview  # where a method of that name hides the builtin
 
 
-def _no_root() -> None:
-    """Stands for a weak reference to a root that is gone."""
+_no_root = ref(set[int]())  # a weak reference to what is gone
 
 
 class Storage:
@@ -122,7 +121,7 @@ class Storage:
         root = self._root() if writable and not sealed else self._root_for_reading()
         if root is None:
             root = block.export(self)
-            self._root = weakref.ref(root)
+            self._root = ref(root)
         if layout.plain:
             return np.ndarray(layout.shape, dtype, root)
         if not extent:  # an offset past the end is allowed when there is nothing to read there
@@ -134,7 +133,7 @@ class Storage:
         root = self._reading_root()
         if root is None:
             root = self.block.export(self, writable=False)
-            self._reading_root = weakref.ref(root)
+            self._reading_root = ref(root)
         return root
 
     def _bytes(self, writable: bool = False) -> Bytes:
@@ -356,8 +355,8 @@ class Storage:
     def claim(self) -> tuple[str, str, int, int, int, int]:
         """A new ticket for the storage: host, pool, record, generation, ticket and serial, for `open_storage`."""
         block = self.block
-        pool = block.pool
-        return (pool.host, pool.name, *pool.send(block, self))
+        claim: tuple[str, str, int, int, int, int] = block.pool.send(block, self)
+        return claim
 
     @classmethod
     def from_block(cls, block: Block) -> Storage:
@@ -380,13 +379,12 @@ def open_storage(host: str, pool: str, record: int, generation: int, ticket: int
     `StaleHandle` when the storage is gone.
     """
     try:
-        strange = not 0 <= record | generation | ticket | serial < 1 << 64  # the quickest way to ask all four
+        fine = 0 <= record | generation | ticket | serial < 1 << 64  # the quickest way to ask all four
+        home = attached.get(pool)
     except TypeError:
-        strange = True
-    if strange or type(host) is not str or type(pool) is not str:
+        fine = False
+    if not fine or home is None or home.host != host:
         check_claim(host, pool, record, generation, ticket, serial)
-    home = attached.get(pool)
-    if home is None or home.host != host:
         home = find_pool(host, pool)
     found: Storage = home.receive(record, generation, ticket, serial, _from_block)
     return found

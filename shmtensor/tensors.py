@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import copyreg
+from functools import lru_cache
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,10 +17,10 @@ import numpy as np
 from shmtensor.arithmetic import Arithmetic
 from shmtensor.base import KNOWN_FLAGS, READ_ONLY
 from shmtensor.casting import Casting
-from shmtensor.dtypes import code_of, from_code
+from shmtensor.dtypes import DType, code_of, from_code
 from shmtensor.errors import InvalidHeader, LayoutError
 from shmtensor.exporting import Exporting
-from shmtensor.layout import MAX_BYTES, MAX_NDIM, Layout, check_within, contiguous, validated
+from shmtensor.layout import Layout, check_within, contiguous, validated
 from shmtensor.metadata import Metadata
 from shmtensor.picking import Picking
 from shmtensor.printing import described
@@ -110,6 +111,8 @@ class Tensor(Metadata, Viewing, Casting, Picking, Exporting, Arithmetic):
         nbytes = storage.block.facts()[0]
         if layout.extent() * dtype.itemsize > nbytes:  # the receiver would refuse it
             check_within(layout, dtype.itemsize, nbytes)
+        if layout.plain and not self._flags:
+            return received, (storage, code_of(dtype), layout.shape)
         return received, (storage, code_of(dtype), layout.shape, layout.stride, layout.offset, self._flags)
 
     def header(self) -> TensorHeader:
@@ -121,13 +124,33 @@ class Tensor(Metadata, Viewing, Casting, Picking, Exporting, Arithmetic):
         return TensorHeader.of(self)
 
 
-def received(source: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> Storage | Tensor:
-    """What opens a pickled storage (host, pool and four ints) or tensor (a storage, and how to read it).
+def received(source: Any, b: Any, c: Any, d: Any = None, e: Any = 0, f: Any = 0) -> Storage | Tensor:
+    """What opens a pickled storage (host, pool and four ints) or tensor (a storage, and how to read it: code and shape,
+    unless it is just contiguous stride, offset and flags too).
 
     One function for both, found in the package itself: a message names it once, and naming it is a third of the time
     that opening one takes.
     """
-    return open_storage(source, b, c, d, e, f) if type(source) is str else rebuild(source, b, c, d, e, f)
+    if type(source) is str:
+        return open_storage(source, b, c, d, e, f)
+    if d is None and not e and not f:
+        try:
+            dtype, layout, nbytes = _whole(b, c)
+        except (TypeError, LayoutError):
+            pass  # no shape: `rebuild` says so
+        else:
+            if type(source) is Storage and nbytes <= source.block.facts()[0]:
+                return Tensor(source, dtype, layout)
+            d = layout.stride
+    return rebuild(source, b, c, d, e, f)
+
+
+@lru_cache(maxsize=1024)
+def _whole(code: Any, shape: Any) -> tuple[DType, Layout, int]:
+    """Dtype, layout and bytes of the contiguous tensor that these values describe. Raises what is wrong with them."""
+    dtype, layout = from_code(code), contiguous(shape)
+    validated(shape, layout.stride, layout.offset, dtype.itemsize)
+    return dtype, layout, layout.extent() * dtype.itemsize
 
 
 def rebuild(storage: Storage, code: int, shape: Any, stride: Any, offset: Any, flags: int) -> Tensor:
@@ -139,45 +162,13 @@ def rebuild(storage: Storage, code: int, shape: Any, stride: Any, offset: Any, f
     if type(storage) is not Storage or type(flags) is not int or flags & ~KNOWN_FLAGS:
         raise InvalidHeader(f"no tensor has a storage of type {type(storage).__name__} and flags {flags!r}")
     dtype = from_code(code)
-    nbytes = storage.block.facts()[0]
-    if type(offset) is int and offset == 0:
-        try:
-            known = contiguous(shape)
-            if known.stride == stride and 0 < known.extent() * dtype.itemsize <= nbytes:
-                return Tensor(storage, dtype, known, flags)
-        except (TypeError, LayoutError):
-            pass  # no shape: `validated` says what is wrong
-    layout = _ordinary(shape, stride, offset, dtype.itemsize, nbytes)
-    if layout is not None:
-        return Tensor(storage, dtype, layout, flags)
     layout = validated(shape, stride, offset, dtype.itemsize)
     needed = layout.extent() * dtype.itemsize
-    if needed > nbytes:
+    if needed > storage.block.facts()[0]:
         raise InvalidHeader(
             f"{layout} of {dtype} needs {needed} bytes, {storage!r} has fewer: a wrong header, or resized since"
         )
     return Tensor(storage, dtype, layout, flags)
-
-
-def _ordinary(shape: Any, stride: Any, offset: Any, itemsize: int, nbytes: int) -> Layout | None:
-    """The layout that these values describe, or None unless it is an ordinary one, which is quick to see.
-
-    Ordinary: some elements, all in the storage, and no stride beyond it. `validated` judges the others; it
-    takes twice as long, and opening a small tensor is mostly this.
-    """
-    if type(shape) is not tuple or type(stride) is not tuple or type(offset) is not int:
-        return None
-    if len(shape) != len(stride) or len(shape) > MAX_NDIM or offset < 0:
-        return None
-    extent, span = offset + 1, itemsize
-    for size, step in zip(shape, stride, strict=True):
-        if type(size) is not int or type(step) is not int or size <= 0 or not 0 <= step <= nbytes:
-            return None
-        extent += (size - 1) * step
-        span *= size
-    if extent * itemsize > nbytes or span > MAX_BYTES:
-        return None
-    return Layout(shape, stride, offset)
 
 
 def _plain(array: Any) -> Any:
@@ -187,8 +178,7 @@ def _plain(array: Any) -> Any:
 
 def _storage_claim(storage: Storage) -> tuple[Any, ...]:
     block = storage.block
-    pool = block.pool
-    return received, (pool.host, pool.name, *pool.send(block, storage))
+    return received, block.pool.send(block, storage)
 
 
 received.__module__ = "shmtensor"

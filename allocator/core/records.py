@@ -33,7 +33,9 @@ class Records:
     def reserve(self, owner: int, count: int) -> list[int]:
         """Up to `count` spare rows for `owner`, which fills them without the lock."""
         rows = self.table.find_free(count)
-        self.table.grid[np.array(rows, np.intp), Record.WORD] = Record.RESERVED | owner
+        at = np.array(rows, np.intp)
+        self.table.grid[at, Record.FLAGS] = 0
+        self.table.grid[at, Record.WORD] = Record.RESERVED | owner
         return rows
 
     def fill(self, row: int, owner: int, span: int, start: int, nbytes: int, capacity: int) -> int:
@@ -46,7 +48,6 @@ class Records:
         words[at + Record.START] = start
         words[at + Record.NBYTES] = nbytes
         words[at + Record.CAPACITY] = capacity
-        words[at + Record.FLAGS] = 0
         return words[at + Record.GENERATION]
 
     def publish(self, row: int, owner: int) -> None:

@@ -46,6 +46,7 @@ class References:
         rows = self.table.find_free(count)
         grid, at = self.table.grid, np.array(rows, np.intp)
         grid[at, Reference.SERIAL] = np.arange(first_serial, first_serial + len(rows), dtype=np.uint64)
+        grid[at, Reference.REDEEMED] = 0
         grid[at, Reference.WORD] = Reference.RESERVED | owner
         return rows
 

@@ -34,6 +34,8 @@ MUTEX: Final = threading.RLock()
 of two processes would look like a deadlock to the kernel. It is the re-entrant one only so that a signal handler that
 comes in again is told so (`PoolReentered`) rather than left waiting for itself.
 """
+is_mutex_owned: Final[Callable[[], bool]] = MUTEX._is_owned  # type: ignore[attr-defined]  # as `threading.Condition` asks
+"""Whether this thread has MUTEX."""
 
 
 FORKING: Final[list[bool]] = []
@@ -194,11 +196,6 @@ def try_under_mutex(body: Callable[[*Args], Any], *args: *Args) -> bool:
     finally:
         if taken and taken[0]:
             MUTEX.release()
-
-
-def is_mutex_owned() -> bool:
-    """Whether this thread has MUTEX."""
-    return bool(MUTEX._is_owned())  # type: ignore[attr-defined]  # what threading.Condition asks it
 
 
 def barrier() -> None:

@@ -66,7 +66,8 @@ def test_sealing_lasts_until_the_row_is_another_block(ledger: Ledger, people) ->
     ledger.records.fill(row, a, 0, 0, 1, 64)
     ledger.records.seal(row)
     assert ledger.records.field(row, Record.FLAGS) == Record.SEALED
-    ledger.records.fill(row, a, 0, 0, 1, 64)
+    ledger.records.free_many(ledger.records.owned(Record.RESERVED, a))
+    assert row in ledger.records.reserve(a, 64)
     assert ledger.records.field(row, Record.FLAGS) == 0
 
 
