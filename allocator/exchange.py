@@ -24,6 +24,7 @@ _RECORD_ROWS: Final = PLAN.records.count_at
 _REFERENCE_ROWS: Final = PLAN.references.count_at
 _FLIGHT: Final = Reference.FLIGHT
 _LIVE: Final = Record.LIVE
+_new: Final = object.__new__
 Keeper = Any
 """What stands for a block in a process, e.g. a storage: has `.block`, and can be referred to weakly."""
 Claim = tuple[str, str, int, int, int, int]
@@ -286,7 +287,11 @@ class Exchange:
                 and records[j + 1] == generation
                 and records[j] & 15 == _LIVE
             ):
-                block = Block(self.pool, None, records[j + 3], 0)  # Record.START
+                block: Block = _new(Block)
+                block.pool = self.pool
+                block.home = None
+                block.start = records[j + 3]  # Record.START
+                block.size = 0
                 block.record = record
                 block.generation = generation
                 block.row = row

@@ -13,7 +13,7 @@ import numpy as np
 
 from shmtensor.dtypes import DType, as_dtype
 from shmtensor.layout import Ints, Layout, MemoryFormat, contiguous, contiguous_format, preserved, stride_for
-from shmtensor.storage import Pool, Storage
+from shmtensor.storage import Pool, Storage, over
 
 __all__ = [
     "KNOWN_FLAGS",
@@ -84,7 +84,7 @@ class TensorBase:
         """
         nbytes = layout.extent() * dtype.itemsize
         if capacity is None and timeout is None:
-            return cls(Storage.from_block(pool.allocate(nbytes)), dtype, layout)
+            return cls(over(pool.allocate(nbytes)), dtype, layout)
         return cls(Storage(nbytes, capacity=capacity, pool=pool, timeout=timeout), dtype, layout)
 
     @classmethod

@@ -24,7 +24,7 @@ from shmtensor.layout import (
     preserve_format,
     stride_for,
 )
-from shmtensor.storage import Pool, Storage, default_pool
+from shmtensor.storage import Pool, default_pool, over
 from shmtensor.tensors import Tensor
 from shmtensor.viewing import spread
 
@@ -68,7 +68,7 @@ def empty(
     if pool is None:
         pool = default_pool()
     if capacity is None and timeout is None:
-        return Tensor(Storage.from_block(pool.allocate(layout.extent() * kind.itemsize)), kind, layout)
+        return Tensor(over(pool.allocate(layout.extent() * kind.itemsize)), kind, layout)
     return Tensor._allocate(pool, kind, layout, capacity, timeout)
 
 

@@ -12,8 +12,8 @@ from typing import Any, Self
 from shmtensor.dtypes import as_dtype, code_of
 from shmtensor.errors import InvalidHeader
 from shmtensor.layout import Ints, check_within
-from shmtensor.storage import discard_claim, open_storage
-from shmtensor.tensors import Tensor, rebuild
+from shmtensor.storage import discard_claim
+from shmtensor.tensors import Tensor, rebuild, received
 
 __all__ = ["TensorHeader"]
 
@@ -54,7 +54,7 @@ class TensorHeader:
         `InvalidHeader` for values that describe no tensor in its storage.
         """
         code = self._code()
-        storage = open_storage(self.host, self.pool, self.record, self.generation, self.ticket, self.serial)
+        storage = received(self.host, self.pool, self.record, self.generation, self.ticket, self.serial)
         object.__setattr__(self, "_settled", True)
         return rebuild(storage, code, _listless(self.shape), _listless(self.stride), self.offset, self.flags)
 

@@ -99,20 +99,20 @@ class Layout:
     of making one, which every view and every tensor received pays.
     """
 
-    __slots__ = ("_extent", "offset", "plain", "shape", "stride")
+    __slots__ = ("known_extent", "offset", "plain", "shape", "stride")
 
     shape: Final[Ints]
     stride: Final[Ints]
     offset: Final[int]
     plain: bool  # known to be contiguous at offset 0; False where nobody looked
-    _extent: int  # computed when first asked for; -1 before
+    known_extent: int  # `extent()`, for those who can't wait for a call; -1 before it was first asked for
 
     def __init__(self, shape: Ints, stride: Ints, offset: int = 0) -> None:
         self.shape = shape
         self.stride = stride
         self.offset = offset
         self.plain = False
-        self._extent = -1
+        self.known_extent = -1
 
     @property
     def ndim(self) -> int:
@@ -126,13 +126,13 @@ class Layout:
 
     def extent(self) -> int:
         """How many elements a storage must have for this layout, from its start on; 0 without elements."""
-        if self._extent < 0:
+        if self.known_extent < 0:
             last = 0 if 0 in self.shape else self.offset + 1
             if last:
                 for size, step in zip(self.shape, self.stride, strict=True):
                     last += (size - 1) * step
-            self._extent = last
-        return self._extent
+            self.known_extent = last
+        return self.known_extent
 
     def is_contiguous(self, memory_format: MemoryFormat = contiguous_format) -> bool:
         """Whether the elements follow one another in the order of ``memory_format`` (rules 3 and 4).
@@ -207,6 +207,7 @@ def contiguous(shape: tuple[SupportsIndex, ...]) -> Layout:
     sizes = checked_shape(shape)
     layout = Layout(sizes, default_stride(sizes))
     layout.plain = True
+    layout.extent()
     return layout
 
 
@@ -291,7 +292,7 @@ def validated(shape: object, stride: object, offset: object, itemsize: int) -> L
     if extent > largest or volume > largest:
         raise _invalid(shape, stride, offset, itemsize)
     layout = Layout(shape, stride, offset)
-    layout._extent = extent
+    layout.known_extent = extent
     return layout
 
 

@@ -16,6 +16,7 @@ from typing import Any, SupportsIndex, TypeAlias
 from weakref import ref
 
 import numpy as np
+from numpy import ndarray
 
 from allocator import (
     AllocatorError,
@@ -56,7 +57,9 @@ __all__ = [
     "StorageCapacityError",
     "UntypedStorage",
     "default_pool",
-    "open_storage",
+    "attached",
+    "over",
+    "pool_of_claim",
     "set_default_pool",
 ]
 
@@ -112,7 +115,9 @@ class Storage:
         """
         block = self.block
         itemsize = dtype.itemsize
-        extent = layout.extent()
+        extent = layout.known_extent
+        if extent < 0:
+            extent = layout.extent()
         nbytes, sealed = block.facts()
         if extent * itemsize > nbytes:
             check_within(layout, itemsize, nbytes)
@@ -123,11 +128,11 @@ class Storage:
             root = block.export(self)
             self._root = ref(root)
         if layout.plain:
-            return np.ndarray(layout.shape, dtype, root)
+            return ndarray(layout.shape, dtype, root)
         if not extent:  # an offset past the end is allowed when there is nothing to read there
-            return np.ndarray(layout.shape, dtype, root, 0)
+            return ndarray(layout.shape, dtype, root, 0)
         strides = [step * itemsize for step in layout.stride]
-        return np.ndarray(layout.shape, dtype, root, layout.offset * itemsize, strides)
+        return ndarray(layout.shape, dtype, root, layout.offset * itemsize, strides)
 
     def _root_for_reading(self) -> Any:
         root = self._reading_root()
@@ -223,7 +228,7 @@ class Storage:
         self._refuse_when_exported("move")
         new = old.pool.allocate(nbytes)
         content = np.array(self._bytes())
-        replacement = Storage.from_block(new)
+        replacement = over(new)
         replacement.array(uint8, Layout(content.shape, (1,)))[...] = content
         self._refuse_when_exported("move")
         if old.was_sent:  # by another thread, while we copied: the others know the old place
@@ -350,47 +355,37 @@ class Storage:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A claim on the bytes, not the bytes: makes a ticket that some process opens, once or more often."""
-        return open_storage, self.claim()
+        from shmtensor.tensors import received  # above us; it opens both
+
+        return received, self.claim()
 
     def claim(self) -> tuple[str, str, int, int, int, int]:
-        """A new ticket for the storage: host, pool, record, generation, ticket and serial, for `open_storage`."""
+        """A new ticket for the storage: host, pool, record, generation, ticket and serial."""
         block = self.block
         claim: tuple[str, str, int, int, int, int] = block.pool.send(block, self)
         return claim
 
-    @classmethod
-    def from_block(cls, block: Block) -> Storage:
-        """The storage over ``block``, which must have none yet."""
-        storage = cls.__new__(cls)
-        storage.block = block
-        storage._root = storage._reading_root = _no_root
-        storage._hash = 0
-        return storage
-
 
 UntypedStorage = Storage
-_from_block = Storage.from_block
 
 
-def open_storage(host: str, pool: str, record: int, generation: int, ticket: int, serial: int) -> Storage:
-    """The storage that a pickled one claims: this process's own object for it when there is one.
+def over(block: Block) -> Storage:
+    """The storage over ``block``, which must have none yet."""
+    storage: Storage = object.__new__(Storage)
+    storage.block = block
+    storage._root = storage._reading_root = _no_root
+    storage._hash = 0
+    return storage
 
-    Raises `InvalidHeader` when the values can't be a claim, `ForeignHost` on another machine than the sender's, and
-    `StaleHandle` when the storage is gone.
+
+def pool_of_claim(host: str, pool: str, record: int, generation: int, ticket: int, serial: int) -> Pool:
+    """The pool of a claim; attaches when it must. Raises `InvalidHeader` when the values can't be one, else as
+    `find_pool`.
     """
-    try:
-        fine = 0 <= record | generation | ticket | serial < 1 << 64  # the quickest way to ask all four
-        home = attached.get(pool)
-    except TypeError:
-        fine = False
-    if not fine or home is None or home.host != host:
-        check_claim(host, pool, record, generation, ticket, serial)
-        home = find_pool(host, pool)
-    found: Storage = home.receive(record, generation, ticket, serial, _from_block)
-    return found
+    check_claim(host, pool, record, generation, ticket, serial)
+    return find_pool(host, pool)
 
 
 def discard_claim(host: str, pool: str, record: int, generation: int, ticket: int, serial: int) -> None:
-    """End the ticket of a claim without opening it. Raises as `open_storage`."""
-    check_claim(host, pool, record, generation, ticket, serial)
-    find_pool(host, pool).discard(record, generation, ticket, serial)
+    """End the ticket of a claim without opening it. Raises as `pool_of_claim`."""
+    pool_of_claim(host, pool, record, generation, ticket, serial).discard(record, generation, ticket, serial)

@@ -24,13 +24,15 @@ from shmtensor.layout import Layout, check_within, contiguous, validated
 from shmtensor.metadata import Metadata
 from shmtensor.picking import Picking
 from shmtensor.printing import described
-from shmtensor.storage import Storage, open_storage
+from shmtensor.storage import Storage, attached, over, pool_of_claim
 from shmtensor.viewing import Viewing
 
 if TYPE_CHECKING:
     from shmtensor.header import TensorHeader
 
 __all__ = ["Tensor", "rebuild"]
+
+new = object.__new__
 
 
 class Tensor(Metadata, Viewing, Casting, Picking, Exporting, Arithmetic):
@@ -109,7 +111,10 @@ class Tensor(Metadata, Viewing, Casting, Picking, Exporting, Arithmetic):
         """
         storage, dtype, layout = self._storage, self._dtype, self._layout
         nbytes = storage.block.facts()[0]
-        if layout.extent() * dtype.itemsize > nbytes:  # the receiver would refuse it
+        extent = layout.known_extent
+        if extent < 0:
+            extent = layout.extent()
+        if extent * dtype.itemsize > nbytes:  # the receiver would refuse it
             check_within(layout, dtype.itemsize, nbytes)
         if layout.plain and not self._flags:
             return received, (storage, code_of(dtype), layout.shape)
@@ -124,25 +129,40 @@ class Tensor(Metadata, Viewing, Casting, Picking, Exporting, Arithmetic):
         return TensorHeader.of(self)
 
 
-def received(source: Any, b: Any, c: Any, d: Any = None, e: Any = 0, f: Any = 0) -> Storage | Tensor:
-    """What opens a pickled storage (host, pool and four ints) or tensor (a storage, and how to read it: code and shape,
-    unless it is just contiguous stride, offset and flags too).
+def received(a: Any, b: Any, c: Any, d: Any = None, e: Any = 0, f: Any = 0) -> Any:
+    """What opens a pickled storage: host, pool, record, generation, ticket and serial; or a pickled tensor: storage,
+    code and shape, and unless it is just contiguous stride, offset and flags too.
 
     One function for both, found in the package itself: a message names it once, and naming it is a third of the time
-    that opening one takes.
+    that opening one takes. Calls are inlined here, since who receives has waited, and finds its caches cold.
+
+    Raises `InvalidHeader` when the values can't be a claim or describe no tensor in the storage, `ForeignHost` on
+    another machine than the sender's, and `StaleHandle` when the storage is gone.
     """
-    if type(source) is str:
-        return open_storage(source, b, c, d, e, f)
+    if type(a) is str:
+        try:
+            possible = 0 <= c | d | e | f < 1 << 64  # the quickest way to ask all four
+            pool = attached.get(b)
+        except TypeError:
+            possible = False
+        if not possible or pool is None or pool.host != a:
+            pool = pool_of_claim(a, b, c, d, e, f)
+        return pool.receive(c, d, e, f, over)
     if d is None and not e and not f:
         try:
             dtype, layout, nbytes = _whole(b, c)
         except (TypeError, LayoutError):
             pass  # no shape: `rebuild` says so
         else:
-            if type(source) is Storage and nbytes <= source.block.facts()[0]:
-                return Tensor(source, dtype, layout)
+            if type(a) is Storage and nbytes <= a.block.facts()[0]:
+                tensor = new(Tensor)
+                tensor._storage = a
+                tensor._dtype = dtype
+                tensor._layout = layout
+                tensor._flags = 0
+                return tensor
             d = layout.stride
-    return rebuild(source, b, c, d, e, f)
+    return rebuild(a, b, c, d, e, f)
 
 
 @lru_cache(maxsize=1024)

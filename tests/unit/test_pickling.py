@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import shmtensor as st
-from shmtensor.storage import Pool, open_storage
-from shmtensor.tensors import rebuild
+from shmtensor.storage import Pool
+from shmtensor.tensors import rebuild, received
 
 SOURCE = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
 VIEWS: dict[str, Any] = {
@@ -253,7 +253,7 @@ def test_values_that_describe_no_tensor_in_the_storage_are_refused(name: str) ->
 )
 def test_a_claim_of_the_wrong_types_is_refused(claim: tuple[Any, ...]) -> None:
     with pytest.raises(st.InvalidHeader):
-        open_storage(*claim)
+        received(*claim)
 
 
 def test_a_claim_with_other_numbers_is_stale_and_never_another_storage(pool: Pool) -> None:
