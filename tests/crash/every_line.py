@@ -1,18 +1,20 @@
 """Runs a scenario in a child again and again, cut short at one more place each time. What is left must be sound.
 
-    python every_line.py {die,raise} FIRST STEP
+    python every_line.py {die,step,raise} FIRST STEP
 
 `die`: the child ends at once (`os._exit`) at the N-th line of the allocator, for N = FIRST, FIRST + STEP, ... until the
-scenario survives. `raise`: KeyboardInterrupt is raised at the N-th place where CPython lets a signal handler run, which
-is where a function begins and behind each call, never between two plain stores; the child then has to go on working.
-Forks of the child count along, so they are cut short at the N-th place too. After each child another process, this
-one, reaps and checks. Prints how many children it took.
+scenario survives. `step`: the same at the N-th bytecode of what writes shared tables. `raise`: KeyboardInterrupt is
+raised at the N-th place where CPython lets a signal handler run, which is where a function begins and behind each call,
+never between two plain stores; the child then has to go on working. Forks of the child count along, so they are cut
+short at the N-th place too. After each child another process, this one, reaps and checks. Prints how many children it
+took.
 """
 
 from __future__ import annotations
 
 import dis
 import fcntl
+import gc
 import os
 import sys
 import threading
@@ -26,6 +28,8 @@ from allocator import BlockHandle, Pool, PoolClosed
 from allocator.core.format import PLAN
 
 FILES = str(Path(allocator.__file__).parent)
+WRITING = ("core/", "block.py", "commons.py", "exchange.py", "fork.py", "reaper.py")
+WRITERS = tuple(f"{FILES}/{name}" for name in WRITING)
 FINE, CUT_SHORT, WRONG = 0, 9, 1
 KIB, MIB = 1 << 10, 1 << 20
 TIMES_PER_PLACE = 6
@@ -56,6 +60,18 @@ class DieAt(Places):
         if not frame.f_code.co_filename.startswith(FILES):
             return None
         if event == "line" and self.is_here(frame.f_code, frame.f_lineno):
+            os._exit(CUT_SHORT)
+        return self
+
+
+class DieAtStep(Places):
+    """Traces bytecodes of what writes the shared tables: between the stores of one line too."""
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(WRITERS):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode" and self.is_here(frame.f_code, frame.f_lasti):
             os._exit(CUT_SHORT)
         return self
 
@@ -101,6 +117,9 @@ class RaiseAt(Places):
             raise Interrupted
 
 
+TRACERS: dict[str, Any] = {"die": DieAt, "step": DieAtStep, "raise": RaiseAt}
+
+
 # ---- what is cut
 
 
@@ -132,6 +151,7 @@ def scenario(pool: Pool, message: BlockHandle) -> int:
     status = fork(pool, unsent)
     del received
     other.discard()
+    throw_away(pool)
     large.release()
     pool.stats()
     blocks = [pool.allocate(200 * KIB) for _ in range(3)]
@@ -144,6 +164,30 @@ def scenario(pool: Pool, message: BlockHandle) -> int:
     pool.check()
     pool.close()
     return status
+
+
+class Garbage:
+    """A cycle with blocks in it, which its finalizer uses and sends."""
+
+    def __init__(self, *blocks: allocator.Block) -> None:
+        self.me, self.blocks = self, blocks
+
+    def __del__(self) -> None:
+        for block in self.blocks:
+            if bytes(block.memoryview()) != b"g" * 6000:
+                os._exit(WRONG)  # what is raised here would only be printed
+            block.share().discard()
+
+
+def throw_away(pool: Pool) -> None:
+    """The collector finds one block that is older than its cycle and one that is younger, and a sent one."""
+    blocks = [pool.allocate(6000) for _ in range(3)]
+    for block in blocks:
+        block.memoryview()[:] = b"g" * 6000
+    blocks[0].share().discard()
+    garbage = Garbage(*blocks)
+    del blocks, block, garbage
+    gc.collect()
 
 
 def fork(pool: Pool, unsent: allocator.Block) -> int:
@@ -192,9 +236,11 @@ def goes_on_working(pool: Pool, failures: list[str]) -> None:
 
 def child(pool: Pool, message: BlockHandle, mode: str, place: int) -> int:
     """One run; its exit status."""
+    gc.disable()  # collects where the scenario says so, and not at another place each time
     sys.unraisablehook = lambda _: None  # what is raised in __del__ or in a hook of fork can only be printed
-    tracer = DieAt(place) if mode == "die" else RaiseAt(place)
+    tracer = TRACERS[mode](place)
     status = FINE
+    sys._getframe().f_trace_opcodes = True  # else 3.12 reports no bytecode of any frame
     try:
         sys.settrace(tracer)
         try:

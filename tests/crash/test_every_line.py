@@ -1,6 +1,6 @@
 """Deaths and interrupts everywhere: `every_line.py` says what runs and what must hold.
 
-All places, which takes some minutes each: `python tests/crash/every_line.py die 1 1` and `... raise 1 1`.
+All places, which takes some minutes each: `python tests/crash/every_line.py die 1 1`, `... step 1 1`, `... raise 1 1`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pytest
 
 PROGRAM = Path(__file__).with_name("every_line.py")
 # Primes that divide no loop's length: over a few changes of the code every place is met.
-SAMPLED = {"die": 11, "raise": 19}
+SAMPLED = {"die": 11, "step": 211, "raise": 19}
 # From a place drawn anew each time, so that a few runs meet all of them.
-DENSELY_SAMPLED = {"die": 5, "raise": 7}
+DENSELY_SAMPLED = {"die": 5, "step": 61, "raise": 7}
 
 
 def run(run_command: Callable[..., str], mode: str, first: int, step: int, timeout: float) -> int:
