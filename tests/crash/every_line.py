@@ -1,13 +1,13 @@
 """Runs a scenario in a child again and again, cut short at one more place each time. What is left must be sound.
 
-    python every_line.py {die,step,raise} FIRST STEP
+    python every_line.py {die,step,raise,starve} FIRST STEP
 
 `die`: the child ends at once (`os._exit`) at the N-th line of the allocator, for N = FIRST, FIRST + STEP, ... until the
 scenario survives. `step`: the same at the N-th bytecode of what writes shared tables. `raise`: KeyboardInterrupt is
 raised at the N-th place where CPython lets a signal handler run, which is where a function begins and behind each call,
-never between two plain stores; the child then has to go on working. Forks of the child count along, so they are cut
-short at the N-th place too. After each child another process, this one, reaps and checks. Prints how many children it
-took.
+never between two plain stores; the child then has to go on working. `starve`: the same with MemoryError. Forks of the
+child count along, so they are cut short at the N-th place too. After each child another process, this one, reaps and
+checks. Prints how many children it took.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import os
 import sys
 import threading
 import traceback
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -80,6 +81,10 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C."""
 
 
+class Starved(MemoryError):
+    """Python's own heap is full."""
+
+
 def behind_calls(code: CodeType) -> frozenset[int]:
     """Offsets of the instructions before which a signal handler may have run."""
     found, previous = set(), ""
@@ -93,8 +98,9 @@ def behind_calls(code: CodeType) -> frozenset[int]:
 class RaiseAt(Places):
     """Traces the places where a signal handler may run; raises at the one with this number."""
 
-    def __init__(self, place: int) -> None:
+    def __init__(self, place: int, error: type[BaseException] = Interrupted) -> None:
         super().__init__(place)
+        self.error = error
         self.where = ""
         self.places: dict[CodeType, frozenset[int]] = {}
 
@@ -114,10 +120,10 @@ class RaiseAt(Places):
     def count(self, frame: FrameType) -> None:
         if self.is_here(frame.f_code, frame.f_lasti):
             self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} ({frame.f_code.co_qualname})"
-            raise Interrupted
+            raise self.error
 
 
-TRACERS: dict[str, Any] = {"die": DieAt, "step": DieAtStep, "raise": RaiseAt}
+TRACERS: dict[str, Any] = {"die": DieAt, "step": DieAtStep, "raise": RaiseAt, "starve": partial(RaiseAt, error=Starved)}
 
 
 # ---- what is cut
@@ -203,7 +209,7 @@ def fork(pool: Pool, unsent: allocator.Block) -> int:
         block.memoryview()[:] = b"x" * 3000
         del unsent, block
         assert bytes(handle.open().memoryview()) == b"u" * 5000
-    except KeyboardInterrupt:
+    except (Interrupted, Starved):
         status = CUT_SHORT
     except PoolClosed:  # the fork was interrupted: this process got no place
         pass
@@ -247,7 +253,7 @@ def child(pool: Pool, message: BlockHandle, mode: str, place: int) -> int:
             status = scenario(pool, message)
         finally:
             sys.settrace(None)
-    except KeyboardInterrupt:
+    except (Interrupted, Starved):
         pass
     except BaseException:
         if not isinstance(tracer, RaiseAt) or tracer.left > 0:

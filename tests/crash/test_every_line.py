@@ -1,4 +1,4 @@
-"""Deaths and interrupts everywhere: `every_line.py` says what runs and what must hold.
+"""Deaths and interrupts everywhere: `every_line.py` and `comings.py` say what runs and what must hold.
 
 All places, which takes some minutes each: `python tests/crash/every_line.py die 1 1`, `... step 1 1`, `... raise 1 1`.
 """
@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("every_line.py")
+HERE = Path(__file__).parent
 # Primes that divide no loop's length: over a few changes of the code every place is met.
-SAMPLED = {"die": 11, "step": 211, "raise": 19}
+SAMPLED = {"die": 11, "step": 211, "raise": 19, "starve": 67, "create": 41, "attach": 17}
 # From a place drawn anew each time, so that a few runs meet all of them.
-DENSELY_SAMPLED = {"die": 5, "step": 61, "raise": 7}
+DENSELY_SAMPLED = {"die": 5, "step": 61, "raise": 7, "starve": 13, "create": 5, "attach": 3}
 
 
 def run(run_command: Callable[..., str], mode: str, first: int, step: int, timeout: float) -> int:
     """How many children it took until the scenario survived."""
-    command = [sys.executable, str(PROGRAM), mode, str(first), str(step)]
-    return int(run_command(command, cwd=PROGRAM.parent, timeout=timeout))
+    program = "comings.py" if mode in ("create", "attach") else "every_line.py"
+    return int(run_command([sys.executable, program, mode, str(first), str(step)], cwd=HERE, timeout=timeout))
 
 
 @pytest.mark.parametrize("mode", SAMPLED)
