@@ -20,7 +20,7 @@ from os import SEEK_CUR, getpid, lseek
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from allocator.core.format import MAX_CLIENTS, OWNER_MASK, Header
-from allocator.errors import PoolReentered
+from allocator.errors import AllocatorError, CorruptPool, PoolReentered
 
 Result = TypeVar("Result")
 Args = TypeVarTuple("Args")
@@ -118,6 +118,8 @@ class Guarded:
         ------
         PoolClosed
             The pool was closed here, or this process lost its place in it.
+        CorruptPool
+            The tables hold numbers that can't be.
         """
         with MUTEX:
             if _INSIDE[0]:
@@ -147,6 +149,12 @@ class Guarded:
                 result = body(*args)
                 header[DIRTY] = 0
                 return result
+            except AllocatorError:
+                raise
+            except (ArithmeticError, IndexError, TypeError, ValueError) as error:  # arguments were checked outside
+                raise CorruptPool(
+                    f"a table holds a number that can't be ({error}): something wrote into it; recreate the pool"
+                ) from error
             finally:
                 _INSIDE[0] = False
                 try:
