@@ -1,4 +1,5 @@
-"""Deaths and interrupts everywhere: `every_line.py` and `comings.py` say what runs and what must hold.
+"""Deaths, interrupts and scribbles everywhere: `every_line.py`, `comings.py` and `scribbles.py` say what runs and what
+must hold.
 
 All places, which takes some minutes each: `python tests/crash/every_line.py die 1 1`, `... step 1 1`, `... raise 1 1`.
 """
@@ -41,3 +42,19 @@ def test_a_process_cut_short_anywhere_loses_nothing_of_others_and_leaves_nothing
     step = DENSELY_SAMPLED[mode]
     first = random.randint(1, step)
     assert run(run_command, mode, first, step, timeout=500) > 200, (mode, first, step)
+
+
+def scribble(run_command: Callable[..., str], first_seed: int, count: int, timeout: float) -> int:
+    """How many of the seeds made an operation fail."""
+    return int(run_command([sys.executable, "scribbles.py", str(first_seed), str(count)], cwd=HERE, timeout=timeout))
+
+
+def test_scribbled_tables_are_refused_and_never_crash(run_command: Callable[..., str]) -> None:
+    assert scribble(run_command, 0, 12, timeout=100) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_many_scribbled_tables_are_refused_and_never_crash(run_command: Callable[..., str]) -> None:
+    seed = random.randrange(1 << 30)
+    assert scribble(run_command, seed, 80, timeout=500) > 5, f"seeds from {seed} on"
