@@ -17,7 +17,7 @@ from shmtensor.base import READ_ONLY, VIEW, TensorBase
 from shmtensor.copying import refuse_repeats
 from shmtensor.dtypes import as_dtype
 from shmtensor.layout import Layout, contiguous, preserved
-from shmtensor.provenance import alias_of
+from shmtensor.provenance import alias_of, is_writable
 
 __all__ = ["Arithmetic"]
 
@@ -111,7 +111,7 @@ class Arithmetic(TensorBase, NDArrayOperatorsMixin):
             return result  # strings and objects, as of np.array2string or np.equal(t, None), stay with NumPy
         alias = alias_of(result)
         if alias is not None:
-            flags = VIEW if result.flags.writeable else VIEW | READ_ONLY
+            flags = VIEW if is_writable(result) else VIEW | READ_ONLY
             return type(self)(alias[0], dtype, alias[1], flags)
         return self._adopt(np.asarray(result, dtype), self._pool)
 

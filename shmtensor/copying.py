@@ -12,6 +12,7 @@ import numpy as np
 
 from shmtensor import reshaping, views
 from shmtensor.base import READ_ONLY, Array, TensorBase, layout_like
+from shmtensor.device import check_device
 from shmtensor.dtypes import as_dtype
 from shmtensor.errors import LayoutError
 from shmtensor.indexing import Advanced, plan
@@ -95,13 +96,21 @@ class Copying(TensorBase):
                 device = each
             else:
                 dtype = each
-        if device is not None and str(device).partition(":")[0] != "cpu":
-            raise ValueError(f"device {device!s}: tensors are in host memory only")
+        check_device(device)
         wanted = self._dtype if dtype is None else as_dtype(dtype)
         layout = layout_like(self._layout, memory_format)
         if not copy and wanted == self._dtype and self._is_laid_out(layout, memory_format):
             return self
         return self._copy_of(self.numpy(), self._pool, wanted, layout)
+
+    def to_device(self, device: Any, /, *, stream: object = None) -> Self:
+        """The tensor itself: it is on the only device there is. Raises `ValueError` for a device but "cpu", or a
+        stream.
+        """
+        check_device(device)
+        if stream is not None:
+            raise ValueError(f"stream {stream!r}: host memory has no streams")
+        return self
 
     def _is_laid_out(self, wanted: Layout, memory_format: MemoryFormat) -> bool:
         """Whether `to` need not copy. Dims of size 1 get the real strides of channels_last (rule 4)."""

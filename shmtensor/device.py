@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CPU", "Device"]
+__all__ = ["CPU", "Device", "check_device"]
 
 
 class Device(str):
@@ -26,3 +26,9 @@ class Device(str):
 
 
 CPU = Device("cpu")
+
+
+def check_device(device: object) -> None:
+    """Raises `ValueError` for a device that tensors can't be on. None is wherever they are."""
+    if device is not None and str(device).partition(":")[0] != "cpu":
+        raise ValueError(f"device {device!s}: tensors are in host memory only")

@@ -8,6 +8,7 @@ the tensor.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,15 @@ class Exporting(TensorBase):
             return memoryview(self.numpy())  # type: ignore[arg-type]
         except ValueError as error:
             raise BufferError(f"Python's buffers have no format for {self._dtype}: use view('uint8')") from error
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
+        """The functions of the Python array API standard, which take tensors and give tensors.
+
+        Raises `ValueError` for an ``api_version``, such as "2024.12", that the NumPy installed doesn't have.
+        """
+        from shmtensor.array_api import namespace
+
+        return namespace(api_version)
 
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None

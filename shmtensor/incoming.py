@@ -13,7 +13,7 @@ import numpy as np
 from shmtensor.base import READ_ONLY, VIEW, Array, TensorBase, dense_layout_of, new_layout
 from shmtensor.dtypes import DEFAULT_DTYPE, DType, as_dtype, complex64
 from shmtensor.layout import MemoryFormat, contiguous_format, preserve_format
-from shmtensor.provenance import alias_of
+from shmtensor.provenance import alias_of, is_writable
 from shmtensor.storage import Pool, default_pool
 from shmtensor.tensors import Tensor
 
@@ -130,7 +130,7 @@ def _tensor_over(data: Any) -> Tensor | None:
     if alias is None:
         return None
     storage, layout = alias
-    return Tensor(storage, as_dtype(array.dtype), layout, VIEW if array.flags.writeable else VIEW | READ_ONLY)
+    return Tensor(storage, as_dtype(array.dtype), layout, VIEW if is_writable(array) else VIEW | READ_ONLY)
 
 
 def _as_array(data: Any, dtype: Any) -> Array:

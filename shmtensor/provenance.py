@@ -12,7 +12,7 @@ import numpy as np
 from shmtensor.layout import Layout
 from shmtensor.storage import Storage
 
-__all__ = ["alias_of", "root_of"]
+__all__ = ["alias_of", "is_writable", "root_of"]
 
 
 def root_of(array: Any) -> Any:
@@ -47,3 +47,10 @@ def alias_of(array: Any) -> tuple[Storage, Layout] | None:
         return None
     layout = Layout(array.shape, tuple(step // itemsize for step in array.strides), distance // itemsize)
     return root.keeper, layout
+
+
+def is_writable(array: np.ndarray[Any, Any]) -> bool:
+    """Whether ``array`` may be written. Those of `numpy.broadcast_arrays` may not be for long: NumPy warns who asks
+    their flag, and reads of the array interface that they are read-only.
+    """
+    return not array.__array_interface__["data"][1]
