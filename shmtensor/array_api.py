@@ -39,11 +39,12 @@ _FUNCTIONS = {
         "logical_and logical_not logical_or logical_xor maximum minimum multiply negative nextafter not_equal "
         "positive pow real reciprocal remainder round sign signbit sin sinh sqrt square subtract tan tanh trunc"
     ),
+    "inspection": "__array_namespace_info__",
     "indexing": "take take_along_axis",
     "linear algebra": "matmul matrix_transpose tensordot vecdot",
     "manipulation": ("concat expand_dims flip moveaxis permute_dims repeat reshape roll squeeze stack tile unstack"),
     "searching": "argmax argmin nonzero searchsorted where",
-    "sets": "isin unique_all unique_counts unique_inverse unique_values",
+    "sets": "isin unique_all unique_counts unique_inverse",
     "statistics": "cumulative_prod cumulative_sum max mean min prod std sum var",
     "utilities": "all any diff",
 }
@@ -228,6 +229,14 @@ def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bo
     return places
 
 
+@_on_arrays
+def unique_values(x: Array, /) -> Array:
+    """The different elements, in order. The standard asks for no order, and NumPy gives none from 2.3 on; but it does
+    in `unique_inverse` and its kin, and consumers (scikit-learn 1.9 is one) index the one with the other.
+    """
+    return np.unique(x, equal_nan=False)
+
+
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequencies of `fft`. NumPy takes no dtype."""
     return asarray(np.fft.fftfreq(n, d), dtype=dtype, device=device)
@@ -239,8 +248,22 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None
 
 
 _OWN = (
-    argsort, asarray, count_nonzero, empty, empty_like, finfo, from_dlpack, full, full_like, iinfo, ones, ones_like,
-    sort, zeros, zeros_like,
+    argsort,
+    asarray,
+    count_nonzero,
+    empty,
+    empty_like,
+    finfo,
+    from_dlpack,
+    full,
+    full_like,
+    iinfo,
+    ones,
+    ones_like,
+    sort,
+    unique_values,
+    zeros,
+    zeros_like,
 )  # fmt: skip
 _MAIN = Namespace(
     __name__,
@@ -254,7 +277,6 @@ _MAIN = Namespace(
         "linalg": Namespace(f"{__name__}.linalg", np.linalg, _LINALG.split(), {}),
         "fft": Namespace(f"{__name__}.fft", np.fft, _FFT.split(), {"fftfreq": fftfreq, "rfftfreq": rfftfreq}),
         "__array_api_version__": np.__array_api_version__,
-        "__array_namespace_info__": np.__array_namespace_info__,
     },
 )
 
