@@ -46,7 +46,7 @@ _FUNCTIONS = {
     "searching": "argmax argmin nonzero searchsorted where",
     "sets": "isin unique_all unique_counts unique_inverse",
     "statistics": "cumulative_prod cumulative_sum max mean min prod std sum var",
-    "utilities": "all any diff",
+    "utilities": "all any",
 }
 _LINALG = (
     "cholesky cross det diagonal eig eigh eigvals eigvalsh inv matmul matrix_norm matrix_power matrix_rank "
@@ -91,6 +91,8 @@ def namespace(api_version: str | None = None) -> Namespace:
 
     Raises `ValueError` for a version that is none, or is later than that of the NumPy installed.
     """
+    if api_version is None:
+        return _MAIN
     probe: Any = np.empty(0)  # which versions there are, NumPy knows
     try:
         probe.__array_namespace__(api_version=api_version)
@@ -211,6 +213,13 @@ def count_nonzero(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> A
 
 
 @_on_arrays
+def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Array:
+    """The differences of neighbours, ``n`` times. NumPy takes None for an element to prepend or append."""
+    edges = {name: edge for name, edge in (("prepend", prepend), ("append", append)) if edge is not None}
+    return np.diff(x, n, axis, **edges)
+
+
+@_on_arrays
 def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
     """The elements in order. NumPy knows the ascending order only."""
     ordered = np.sort(x, axis=axis, stable=stable)
@@ -251,6 +260,7 @@ _OWN = (
     argsort,
     asarray,
     count_nonzero,
+    diff,
     empty,
     empty_like,
     finfo,

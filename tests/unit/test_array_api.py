@@ -427,6 +427,13 @@ def test_frequencies_come_in_any_dtype() -> None:
         assert np.array_equal(made.numpy(), getattr(np.fft, name)(6, 0.5).astype("float32"))
 
 
+def test_nothing_is_prepended_to_a_difference_when_that_is_none(pool: Pool) -> None:
+    values = packed(LARGE, pool)
+    plain = xp.diff(values, prepend=None, append=None)
+    assert np.array_equal(plain.numpy(), np.diff(LARGE))
+    assert plain.untyped_storage().block.pool is pool
+
+
 def test_asarray_aliases_copies_or_refuses(pool: Pool) -> None:
     tensor = st.arange(6, dtype="float64", pool=pool).view(2, 3).t()
     for shared in (tensor, tensor.numpy(), tensor.memoryview()):
