@@ -15,7 +15,7 @@ import numpy as np
 from allocator import stats
 from allocator.commons import Membership
 from allocator.core.format import Record
-from allocator.errors import AllocatorError, StorageCapacityError
+from allocator.errors import AllocatorError, CorruptPool, StorageCapacityError
 from allocator.local_heap import Home
 from allocator.system.host import process_name, start_time
 
@@ -165,15 +165,20 @@ class Block:
         pool = self.pool
         room = self.capacity if self.me is None else pool.record_words[self.record * 8 + 5]  # Record.CAPACITY
         root: Root
-        if writable:
-            root = Root((room,), _UINT8, pool.heap_map, self.start)
-        elif not room:
-            root = Root((0,), _UINT8)
-        else:
-            # NumPy looks through a memoryview to what it is of, and would let its arrays be made writable; not through
-            # frombuffer's. The slice keeps this array as its base, where a view of it would drop the keeper.
-            reading = memoryview(pool.heap_map).toreadonly()
-            root = cast("Root", np.frombuffer(reading, _UINT8, room, self.start).view(Root)[:])
+        try:
+            if writable:
+                root = Root((room,), _UINT8, pool.heap_map, self.start)
+            elif not room:
+                root = Root((0,), _UINT8)
+            else:
+                # NumPy looks through a memoryview to what it is of, and would let its arrays be made writable; not
+                # through frombuffer's. The slice keeps this array as its base, where a view would drop the keeper.
+                reading = memoryview(pool.heap_map).toreadonly()
+                root = cast("Root", np.frombuffer(reading, _UINT8, room, self.start).view(Root)[:])
+        except (OverflowError, TypeError, ValueError) as error:
+            raise CorruptPool(
+                f"a record says that {room} bytes lie at heap byte {self.start} ({error}): recreate the pool"
+            ) from error
         root.keeper = keeper
         return root
 

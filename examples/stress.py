@@ -1,32 +1,32 @@
 """Random work on one pool by several processes at once, and proof that nothing is wrong or left afterwards.
 
-Each process allocates, fills, shares, receives, verifies, resizes and drops tensors at random, from a seed. A
-tensor is filled with one byte that travels beside it: memory handed out twice is found when it is verified.
+Each process allocates, shares, receives, verifies, resizes and drops tensors at random, each filled with one byte that
+travels beside it: memory handed out twice is found. `chaos.py` kills them meanwhile.
 """
 
 from __future__ import annotations
 
 import multiprocessing as mp
+import os
+import pickle
 import random
+import tempfile
 import time
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
-from collections import Counter
-from typing import Any
+from pathlib import Path
 
 import shmtensor as st
 from allocator import OutOfSharedMemory, Pool, StorageCapacityError
 
 # How often each is done: a little more comes than goes, so that the pool is full now and then.
 OPERATIONS = {"allocate": 4, "share": 3, "receive": 4, "verify": 3, "resize": 2, "drop": 5}
-PATIENCE_SECONDS = 60.0
 
 
 class Worker:
-    """The tensors of one process, each with the byte that fills it, and how many may still send some."""
+    """The tensors of one process, each with the byte that fills it. Messages are files, which no dead process locks."""
 
-    def __init__(self, rank: int, seed: int, pool: Pool, inboxes: list[Any]) -> None:
-        self.rng = random.Random(f"{seed}/{rank}")
-        self.pool, self.inboxes, self.inbox, self.senders = pool, inboxes, inboxes[rank], len(inboxes)
+    def __init__(self, seed: str, pool: Pool, mail: Path) -> None:
+        self.rng, self.pool, self.mail = random.Random(seed), pool, mail
         self.held: list[tuple[st.Tensor, int]] = []
 
     def allocate(self) -> None:
@@ -35,14 +35,18 @@ class Worker:
         self.held.append((tensor.fill_(byte), byte))
 
     def share(self) -> None:
-        self.rng.choice(self.inboxes).put(self.rng.choice(self.held))
+        draft = self.mail / f"{os.getpid()}.draft"
+        draft.write_bytes(pickle.dumps(self.rng.choice(self.held)))
+        draft.rename(draft.with_suffix(f".{time.monotonic_ns()}.message"))
 
     def receive(self) -> None:
-        if (message := self.inbox.get(timeout=PATIENCE_SECONDS)) is None:
-            self.senders -= 1
-            return
-        self.held.append(message)
-        self.verify(-1)
+        mine = self.mail / f"{os.getpid()}.mine"
+        try:
+            self.rng.choice(list(self.mail.glob("*.message"))).rename(mine)
+        except (IndexError, FileNotFoundError):  # there is none, or another was quicker
+            return self.allocate()
+        self.held.append(pickle.loads(mine.read_bytes()))
+        return self.verify(-1)
 
     def verify(self, index: int | None = None) -> None:
         tensor, byte = self.rng.choice(self.held) if index is None else self.held[index]
@@ -57,25 +61,29 @@ class Worker:
         del self.held[self.rng.randrange(len(self.held))]
 
 
-def work(rank: int, seed: int, operations: int, pool_name: str, inboxes: list[Any], results: Any) -> None:
-    """Do so many operations, read what others still send, report how often each was done and the rate."""
-    worker = Worker(rank, seed, Pool.attach(pool_name), inboxes)
-    done, started = Counter[str](), time.perf_counter()
+def work(seed: str, operations: int, pool: Pool, mail: Path) -> None:
+    worker = Worker(seed, pool, mail)
     for name in worker.rng.choices(list(OPERATIONS), list(OPERATIONS.values()), k=operations):
-        action = "allocate" if not worker.held or (name == "receive" and worker.inbox.empty()) else name
         try:
-            getattr(worker, action)()
-            done[action] += 1
+            getattr(worker, name if worker.held or name == "receive" else "allocate")()
         except OutOfSharedMemory:
-            done["full"] += 1
             worker.held = worker.held[::2]
-        except StorageCapacityError:  # it was sent, so it can't move
-            done["at capacity"] += 1
-    for inbox in inboxes:
-        inbox.put(None)
-    while worker.senders:
-        worker.receive()
-    results.put((done, done.total() / (time.perf_counter() - started)))
+        except StorageCapacityError:
+            pass  # it was sent, so it can't move
+
+
+def nothing_is_left(pool: Pool) -> str:
+    """What the pool says when all is over; ends the program if something is wrong."""
+    pool.reap()
+    pool.discard_tickets(older_than=0)  # what was never received
+    pool.check()
+    end = pool.stats()
+    print(f"final use {end.used_bytes} bytes, {end.records} records, {end.tickets} messages in flight")
+    if end.used_bytes or end.records or end.tickets:
+        raise SystemExit("something was left")
+    pool.allocate(end.free_bytes).release()  # refused, had all the work left the free memory in pieces
+    pool.check()
+    return f"no fragmentation: one block of all {end.free_bytes >> 20} free MiB fits; check() passed"
 
 
 def main() -> None:
@@ -86,33 +94,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the random choices")
     parser.add_argument("--start-method", choices=mp.get_all_start_methods(), default="spawn", help="of the workers")
     options = parser.parse_args()
-    context = mp.get_context(options.start_method)
-    pool = Pool.create(limit=options.limit_mib << 20)
-    results, inboxes = context.Queue(), [context.Queue() for _ in range(options.workers)]
-    task = (options.seed, options.operations, pool.name, inboxes, results)
-    workers = [context.Process(target=work, args=(rank, *task)) for rank in range(options.workers)]
-    for worker in workers:
-        worker.start()
-    samples = [pool.stats()]
-    while alive := [worker for worker in workers if worker.is_alive()]:
-        alive[0].join(0.02)
-        samples.append(pool.stats())
-    if any(worker.exitcode for worker in workers):
-        raise SystemExit("a worker failed")
-    done, rates = zip(*(results.get(timeout=PATIENCE_SECONDS) for _ in workers), strict=True)
-    print(f"seed {options.seed}: {sum(rates):,.0f} operations/s, {dict(sum(done, Counter[str]()))}")
-    peak = max(samples, key=lambda stats: stats.used_bytes)
-    print(f"peak use {peak.used_bytes >> 20} MiB, with {peak.committed_bytes >> 20} MiB committed")
-    pool.reap()
-    pool.check()
-    end = pool.stats()
-    print(f"final use {end.used_bytes} bytes, {end.records} records, {end.tickets} messages in flight")
-    if end.used_bytes or end.records or end.tickets:
-        raise SystemExit("something was left")
-    pool.allocate(end.free_bytes).release()  # refused, had all the work left the free memory in pieces
-    pool.check()
-    pool.close()
-    print(f"no fragmentation: one block of all {end.free_bytes >> 20} free MiB fits; check() passed")
+    context, started, peak = mp.get_context(options.start_method), time.perf_counter(), 0
+    with Pool.create(limit=options.limit_mib << 20) as pool, tempfile.TemporaryDirectory() as mail:
+        seeds = [f"{options.seed}/{rank}" for rank in range(options.workers)]
+        tasks = [(seed, options.operations, pool, Path(mail)) for seed in seeds]
+        workers = [context.Process(target=work, args=task) for task in tasks]
+        for worker in workers:
+            worker.start()
+        while alive := [worker for worker in workers if worker.is_alive()]:
+            alive[0].join(0.02)
+            peak = max(peak, pool.stats().used_bytes)
+        if any(worker.exitcode for worker in workers):
+            raise SystemExit("a worker failed")
+        rate = len(workers) * options.operations / (time.perf_counter() - started)
+        print(f"seed {options.seed}: {rate:,.0f} operations/s, peak use {peak >> 20} MiB")
+        print(nothing_is_left(pool))
 
 
 if __name__ == "__main__":

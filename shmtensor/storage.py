@@ -127,12 +127,15 @@ class Storage:
         if root is None:
             root = block.export(self)
             self._root = ref(root)
-        if layout.plain:
-            return ndarray(layout.shape, dtype, root)
-        if not extent:  # an offset past the end is allowed when there is nothing to read there
-            return ndarray(layout.shape, dtype, root, 0)
-        strides = [step * itemsize for step in layout.stride]
-        return ndarray(layout.shape, dtype, root, layout.offset * itemsize, strides)
+        try:
+            if layout.plain:
+                return ndarray(layout.shape, dtype, root)
+            if not extent:  # an offset past the end is allowed when there is nothing to read there
+                return ndarray(layout.shape, dtype, root, 0)
+            strides = [step * itemsize for step in layout.stride]
+            return ndarray(layout.shape, dtype, root, layout.offset * itemsize, strides)
+        except TypeError as error:  # "buffer is too small"
+            raise CorruptPool(f"a record says {nbytes} bytes, beyond its capacity: recreate the pool") from error
 
     def _root_for_reading(self) -> Any:
         root = self._reading_root()

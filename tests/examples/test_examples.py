@@ -37,8 +37,8 @@ def numbers(pattern: str, text: str) -> list[float]:
     return [float(group.replace(",", "")) for group in found.groups()]
 
 
-def test_there_are_the_three_examples() -> None:
-    assert {"image_pipeline.py", "stress.py", "worker_pool.py"} <= set(NAMES)
+def test_the_examples_are_there() -> None:
+    assert {"chaos.py", "image_pipeline.py", "stress.py", "worker_pool.py"} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -111,5 +111,14 @@ def test_stress_leaves_nothing(run_example: Any, start_method: str) -> None:
     (peak,) = numbers(r"peak use (\d+) MiB", text)
     assert rate > 0
     assert 0 < peak <= 48
+    assert "final use 0 bytes, 0 records, 0 messages in flight" in text
+    assert "check() passed" in text
+
+
+@pytest.mark.slow
+def test_chaos_leaves_nothing(run_example: Any, start_method: str) -> None:
+    options = ("--workers", 3, "--kills", 60, "--limit-mib", 48, "--seed", len(start_method))
+    text = run_example("chaos.py", "--start-method", start_method, *options)
+    assert "63 workers were killed" in text
     assert "final use 0 bytes, 0 records, 0 messages in flight" in text
     assert "check() passed" in text
