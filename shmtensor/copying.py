@@ -189,12 +189,16 @@ class Copying(TensorBase):
         """Give this tensor another shape, its storage growing where it must, and return it (rule 11).
 
         The same shape changes nothing. Else the strides are those of ``memory_format``, the offset stays,
-        and new elements are undefined. The storage never shrinks. Raises as `Storage.resize_`, changing
-        nothing.
+        and new elements are undefined. The storage never shrinks. Raises as `Storage.resize_`, and
+        `ValueError` for a read-only tensor, changing nothing.
         """
         shape = checked_shape(spread(sizes))
         if shape == self._layout.shape:
             return self
+        if self._flags & READ_ONLY or self._storage.is_sealed():
+            raise ValueError(
+                f"a read-only tensor of shape {self._layout.shape} can't be resized to {shape}: use clone()"
+            )
         layout = Layout(shape, stride_for(shape, memory_format), self._layout.offset)
         needed = layout.extent() * self._dtype.itemsize
         if needed > self._storage.nbytes():

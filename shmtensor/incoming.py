@@ -125,7 +125,9 @@ def _aliased(data: Any, dtype: Any, pool: Pool | None) -> Tensor | None:
 
 
 def _tensor_over(data: Any) -> Tensor | None:
-    array = _torch_array(data) if _is_torch(data) else data
+    array = _foreign_array(data)
+    if array is None:
+        return None
     alias = alias_of(array)
     if alias is None:
         return None
@@ -157,6 +159,19 @@ def _is_python(data: Any) -> bool:
     while isinstance(data, (list, tuple)) and data:
         data = data[0]
     return not hasattr(data, "dtype") and not hasattr(data, "__array__")
+
+
+def _foreign_array(data: Any) -> Array | None:
+    """The array of what has memory of its own, a buffer or another library's array say, without copying it; else
+    None.
+    """
+    if isinstance(data, np.ndarray):
+        return data
+    if _is_torch(data):
+        return _torch_array(data)
+    if isinstance(data, memoryview) or hasattr(data, "__array_interface__"):
+        return np.asarray(data)
+    return None
 
 
 def _is_torch(data: Any) -> bool:

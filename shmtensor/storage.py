@@ -58,6 +58,7 @@ __all__ = [
     "UntypedStorage",
     "default_pool",
     "attached",
+    "is_in_a_heap",
     "over",
     "pool_of_claim",
     "set_default_pool",
@@ -213,35 +214,45 @@ class Storage:
         `StorageBoundsError` when used, and works again when the storage has grown back. New bytes are undefined. Beyond
         the capacity a storage that was never sent moves, and its tensors follow.
 
+        An export (an array, memoryview, DLPack or torch tensor of it) pins: while this process has one, the storage
+        grows within its capacity only, and doesn't shrink. Exports of other processes can't be seen from here: one of
+        bytes that were cut off reads and writes what the storage gets when it grows back, never another storage's.
+
         Raises, and changes nothing: `StorageCapacityError` beyond the capacity of a storage that was sent,
-        `BufferError` when an array of it is alive where it would have to move, `ValueError` when sealed or when
-        ``nbytes`` is negative, `OutOfSharedMemory`.
+        `BufferError` when it would have to shrink or move under an export, `ValueError` when sealed or when ``nbytes``
+        is negative, `OutOfSharedMemory`.
         """
         wanted = byte_count(nbytes)
         if self.block.is_sealed():
             raise ValueError(f"{self!r} is sealed: its size is for good")
         if wanted > self.block.capacity and not self.block.was_sent:
             self._move(wanted)
-        else:
-            self.block.resize(wanted)
+            return self
+        if wanted < self.block.nbytes:
+            self._refuse_when_exported(f"shrink to {wanted} bytes")
+        self.block.resize(wanted)
         return self
 
     def _move(self, nbytes: int) -> None:
         old = self.block
-        self._refuse_when_exported("move")
+        advice = "or reserve capacity= when making it"
+        self._refuse_when_exported(f"move to make room for {nbytes} bytes", advice)
         new = old.pool.allocate(nbytes)
         content = np.array(self._bytes())
         replacement = over(new)
         replacement.array(uint8, Layout(content.shape, (1,)))[...] = content
-        self._refuse_when_exported("move")
+        self._refuse_when_exported(f"move to make room for {nbytes} bytes", advice)
         if old.was_sent:  # by another thread, while we copied: the others know the old place
             old.resize(nbytes)
         else:
             self.block = new
 
-    def _refuse_when_exported(self, act: str) -> None:
+    def _refuse_when_exported(self, act: str, advice: str = "or clone() before") -> None:
         if self._is_exported():
-            raise BufferError(f"{self!r} can't {act} while an array of it is alive: drop it, or reserve capacity=")
+            raise BufferError(
+                f"{self!r} can't {act} while this process has an export of it alive (an array, a memoryview, a DLPack "
+                f"or torch tensor, or a view of one): drop it first, {advice}"
+            )
 
     def trim(self) -> Storage:
         """Give the memory between `nbytes` and `capacity` back, and return the storage.
@@ -379,6 +390,15 @@ def over(block: Block) -> Storage:
     storage._root = storage._reading_root = _no_root
     storage._hash = 0
     return storage
+
+
+def is_in_a_heap(address: int) -> bool:
+    """Whether this is an address in the heap of a pool that this process is attached to."""
+    for pool in list(attached.values()):
+        start = np.frombuffer(pool.heap_map, uint8, 1).__array_interface__["data"][0]
+        if 0 <= address - start < len(pool.heap_map):
+            return True
+    return False
 
 
 def pool_of_claim(host: str, pool: str, record: int, generation: int, ticket: int, serial: int) -> Pool:

@@ -85,7 +85,11 @@ class TypedStorage:
         return True
 
     def resize_(self, size: SupportsIndex) -> TypedStorage:
-        """Make the whole storage ``size`` elements long, and return this. Raises as `Storage.resize_`."""
+        """Make the whole storage ``size`` elements long, and return this. Raises as `Storage.resize_`, and
+        `ValueError` when it is that of a read-only tensor.
+        """
+        if not self._writable:
+            raise ValueError(f"{self!r} is that of a read-only tensor: it can't be resized")
         self._storage.resize_(index(size) * self._dtype.itemsize)
         return self
 

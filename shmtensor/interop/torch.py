@@ -4,7 +4,6 @@ their bits.
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,9 @@ import torch
 
 from shmtensor.base import READ_ONLY, Array, TensorBase
 from shmtensor.dtypes import EXTENSION_TABLE, extension
-from shmtensor.provenance import root_of
+from shmtensor.provenance import address_of, remember, root_at
 
 __all__ = ["array_of", "to_torch"]
-
-# torch keeps the array it was made of but doesn't say which. Address of what went out -> its root, to know
-# it again.
-_roots: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 _BITS = {1: (np.uint8, torch.uint8), 2: (np.int16, torch.int16)}
 
@@ -31,8 +26,7 @@ def to_torch(tensor: TensorBase) -> Any:
     if tensor._flags & READ_ONLY or not array.flags.writeable:
         raise ValueError("torch has no read-only tensors: use t.clone().torch()")
     shared = _from_bits(array) if array.dtype.name in EXTENSION_TABLE else torch.from_numpy(array)
-    if array.size:
-        _roots[shared.untyped_storage().data_ptr()] = root_of(array)
+    remember(array)
     return shared
 
 
@@ -44,11 +38,10 @@ def array_of(tensor: Any) -> Array:
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
     name = str(plain.dtype).removeprefix("torch.")
     array: Array = _to_bits(plain, name) if name in EXTENSION_TABLE else plain.numpy()
-    root = _roots.get(plain.untyped_storage().data_ptr()) if array.size else None
+    root = root_at(plain.untyped_storage().data_ptr()) if array.size else None
     if root is None:
         return array
-    offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-    return np.ndarray(array.shape, array.dtype, root, offset, array.strides)
+    return np.ndarray(array.shape, array.dtype, root, address_of(array) - address_of(root), array.strides)
 
 
 def _from_bits(array: Array) -> Any:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import pickle
+import runpy
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,9 @@ import pytest
 
 import shmtensor as st
 from shmtensor.storage import Pool
+
+TABLE = runpy.run_path(str(Path(__file__).parents[1] / "exports.py"))
+export, as_array = TABLE["export"], TABLE["as_array"]
 
 
 def test_numpy_shares_with_shape_and_strides() -> None:
@@ -70,20 +76,98 @@ def test_the_array_interface_describes_and_keeps_the_memory() -> None:
     assert len(others) == 50
 
 
-@pytest.mark.parametrize(
-    "export", [lambda t: t.numpy(), np.asarray, lambda t: t.memoryview(), lambda t: t.numpy()[::2].T, np.from_dlpack]
-)
-def test_an_export_keeps_the_memory_whatever_becomes_of_the_tensor(export: Any, pool: Pool) -> None:
-    tensor = st.full((1 << 18,), 7, pool=pool)
-    held = export(tensor)
-    del tensor
-    gc.collect()
-    assert pool.stats().used_bytes >= 1 << 20
-    again = st.zeros(1 << 18, dtype="int64", pool=pool)
-    assert held[5] == 7
-    del held, again
-    gc.collect()
-    assert pool.stats().used_bytes == 0
+# Derivations in a loop rather than as parameters: a pool for each would take most of the time.
+EACH_WAY = pytest.mark.parametrize(("way", "derivations"), TABLE["CASES"].items(), ids=TABLE["CASES"])
+
+
+@EACH_WAY
+def test_an_export_and_what_is_derived_from_it_shares_memory_both_ways(way: str, derivations: tuple[str, ...]) -> None:
+    for derivation in derivations:
+        tensor = st.full((4, 6), 7, dtype="int32")
+        seen = as_array(export(tensor, way, derivation))
+        assert np.shares_memory(seen, tensor.numpy()), derivation
+        tensor.fill_(-1)
+        assert set(seen.tobytes()) == {255}, derivation
+        if seen.flags.writeable:
+            seen[...] = 0
+            assert (tensor.numpy() == 0).sum() == seen.nbytes // 4, derivation
+        else:
+            assert derivation in ("diagonal", "read-only")
+
+
+@EACH_WAY
+@pytest.mark.parametrize("shape", [(4, 6), (300, 1000)])
+def test_an_export_and_what_is_derived_from_it_keeps_the_memory_when_tensor_and_storage_are_gone(
+    pool: Pool, way: str, derivations: tuple[str, ...], shape: tuple[int, int]
+) -> None:
+    def refilled(address: int) -> bool:
+        """Fill the heap with other bytes; whether that reached the address."""
+        others = [st.full(shape, -1, dtype="int32", pool=pool) for _ in range(3)]
+        return address in [each.data_ptr() for each in others]
+
+    for derivation in derivations:
+        tensor = st.full(shape, 7, dtype="int32", pool=pool)
+        size, address = tensor.nbytes, tensor.data_ptr()
+        held = export(tensor, way, derivation)
+        expected = as_array(held).copy()
+        del tensor
+        assert pool.stats().used_bytes >= size, derivation
+        assert not refilled(address), derivation
+        assert np.array_equal(as_array(held), expected), derivation
+        del held
+        assert pool.stats().used_bytes == 0, derivation
+        assert refilled(address), derivation  # and without the export it does
+
+
+@EACH_WAY
+def test_under_an_export_a_storage_neither_shrinks_nor_moves_but_grows_in_place(
+    pool: Pool, way: str, derivations: tuple[str, ...]
+) -> None:
+    for derivation in derivations:
+        tensor = st.full((4, 6), 7, dtype="int32", pool=pool)
+        storage = tensor.untyped_storage()
+        held = export(tensor, way, derivation)
+        room = storage.capacity()
+        acts: list[Any] = [
+            lambda s=storage: s.resize_(95),
+            lambda s=storage: s.resize_(0),
+            lambda t=tensor: t.storage().resize_(20),
+            lambda s=storage, room=room: s.resize_(room + 1),
+            lambda t=tensor: t.resize_(1000, 1000),
+        ]
+        for act in acts:
+            with pytest.raises(BufferError, match=r"export of it alive .*drop it first"):
+                act()
+            assert (storage.nbytes(), tensor.shape, tensor.tolist()) == (96, (4, 6), [[7] * 6] * 4)
+        storage.resize_(room)
+        storage.resize_(room)  # the same size again takes nothing away
+        assert set(as_array(held).tobytes()) == {0, 7}
+        del held
+        for act in acts:
+            act()
+        assert tensor.shape == (1000, 1000)
+
+
+def test_a_read_only_export_pins_too(pool: Pool) -> None:
+    tensor = st.zeros(4, pool=pool)
+    held = tensor.readonly().numpy()[1:]
+    with pytest.raises(BufferError):
+        tensor.untyped_storage().resize_(8)
+    del held
+    tensor.untyped_storage().resize_(8)
+
+
+def test_a_sent_storage_shrinks_when_its_export_is_gone(pool: Pool) -> None:
+    tensor = st.zeros(4, pool=pool)
+    message = pickle.dumps(tensor)
+    held = memoryview(tensor.numpy())  # type: ignore[arg-type]
+    with pytest.raises(BufferError):
+        tensor.untyped_storage().resize_(8)
+    del held
+    tensor.untyped_storage().resize_(8)
+    assert tensor.untyped_storage().nbytes() == 8
+    with pytest.raises(st.InvalidHeader, match="resized since"):
+        pickle.loads(message)
 
 
 def test_memoryviews_have_shape_and_strides() -> None:
