@@ -183,7 +183,7 @@ def test_an_array_in_garbage_keeps_its_bytes_where_they_are(collected: st.Pool) 
             self.array = self.tensor.numpy()
 
         def __del__(self) -> None:
-            with pytest.raises(BufferError, match="array of it is alive"):
+            with pytest.raises(BufferError, match="export of it alive"):
                 self.tensor.untyped_storage().resize_(WHOLE)
             arrays.append(self.array)
 
