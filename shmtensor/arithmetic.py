@@ -8,7 +8,7 @@ tensor's memory becomes a view, any other is copied into the pool, or computed r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -33,7 +33,39 @@ class Arithmetic(TensorBase, NDArrayOperatorsMixin):
 
     __slots__ = ()
 
-    __hash__ = TensorBase.__hash__  # by identity: the operators' == compares elements
+    __hash__ = TensorBase.__hash__  # by identity: == compares elements
+
+    # In these NumPy's operators do more than the ufunc that they are named after.
+
+    def __eq__(self, other: object) -> Any:
+        """Elementwise, and False everywhere for what can't be compared, as a string."""
+        try:
+            return super().__eq__(other)
+        except TypeError:
+            return self._wrapped(self.numpy() == _unwrapped(other, {}), {})
+
+    def __ne__(self, other: object) -> Any:
+        """Elementwise, and True everywhere for what can't be compared, as a string."""
+        try:
+            return super().__ne__(other)
+        except TypeError:
+            return self._wrapped(self.numpy() != _unwrapped(other, {}), {})
+
+    def __pow__(self, exponent: Any) -> Any:
+        """Elementwise. For 2, 0.5 and their like NumPy squares and takes roots, which is exact and quick."""
+        if type(exponent) in _NUMBERS:
+            return self._wrapped(self.numpy() ** exponent, {})
+        return super().__pow__(exponent)
+
+    def __ipow__(self, exponent: Any) -> Self:
+        """In place what ``**`` is."""
+        if type(exponent) in _NUMBERS:
+            refuse_repeats(self)
+            array = self.numpy()
+            array **= exponent
+        else:
+            np.power(self, exponent, out=self)  # type: ignore[call-overload]  # through __array_ufunc__
+        return self
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """NumPy's ufunc on the elements. ``out=`` is written and returned; other results are new tensors."""
@@ -81,7 +113,7 @@ class Arithmetic(TensorBase, NDArrayOperatorsMixin):
         layout = contiguous(shape)
         # A Python number is known by its type: it takes the dtype of the others.
         kinds = [each.dtype if hasattr(each, "dtype") else type(each) for each in arrays]
-        if not _KNOWN_KINDS.issuperset(kind for kind in kinds if isinstance(kind, type)):
+        if not _NUMBERS.issuperset(kind for kind in kinds if isinstance(kind, type)):
             return None
         try:
             dtype = as_dtype(ufunc.resolve_dtypes((*kinds, None))[-1])
@@ -116,7 +148,7 @@ class Arithmetic(TensorBase, NDArrayOperatorsMixin):
         return self._adopt(np.asarray(result, dtype), self._pool)
 
 
-_KNOWN_KINDS = frozenset({int, float, complex})
+_NUMBERS = frozenset({int, float, complex})
 
 
 def _unwrapped(value: Any, known: dict[int, Any]) -> Any:
