@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shmtensor.base import Array, TensorBase
+from shmtensor.dtypes import EXTENSION_TABLE
 from shmtensor.storage import MemoryView
 
 __all__ = ["Exporting"]
@@ -39,7 +40,7 @@ class Exporting(TensorBase):
     def __array_interface__(self) -> dict[str, Any]:
         """NumPy's array interface, version 3. Not there for bfloat16 and float8, which it has no name for."""
         array = self.numpy()
-        if array.dtype.str[1] == "V":
+        if array.dtype.name in EXTENSION_TABLE:
             raise AttributeError(f"the array interface has no name for {self._dtype}")
         interface = dict(array.__array_interface__)
         interface["strides"] = array.strides

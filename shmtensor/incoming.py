@@ -51,14 +51,19 @@ def as_tensor(
 ) -> Tensor:
     """``data`` as a tensor: itself, or an alias of its memory when that is in a pool, else a copy.
 
-    A ``dtype`` that differs, and a ``pool`` other than the one that holds it, need a copy.
+    A ``dtype`` that differs, and a ``pool`` other than the one that holds it, need a copy. Memory of a pool
+    that the user handed to another library, by ``torch.from_numpy(t.numpy())`` say, is found by a search
+    through all Python objects, once: quicker are ``t.torch()`` and DLPack.
     """
     if copy is not True:
         found = _aliased(data, dtype, pool)
         if found is not None:
             return found
         if copy is False:
-            raise ValueError(f"{type(data).__name__} can't become this tensor without a copy: its memory is elsewhere")
+            raise ValueError(
+                f"this {type(data).__name__} can't become a tensor without a copy: that takes memory of the pool, the "
+                "dtype that is asked for, and strides that are whole elements and not negative. Leave copy= out"
+            )
     array = _as_array(data, dtype)
     return _copied(array, as_dtype(array.dtype), pool, memory_format, capacity, timeout)
 

@@ -85,7 +85,8 @@ def root_at(address: int) -> Any:
 
 
 def _is_root(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and isinstance(getattr(value, "keeper", None), Storage)
+    # By type: to ask a lazy object for its class may import half a library.
+    return issubclass(type(value), np.ndarray) and isinstance(getattr(value, "keeper", None), Storage)
 
 
 def _spans(root: Any, address: int) -> bool:
