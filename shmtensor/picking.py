@@ -12,6 +12,7 @@ import numpy as np
 from shmtensor import reshaping, views
 from shmtensor.base import Array, TensorBase
 from shmtensor.copying import refuse_repeats
+from shmtensor.errors import LayoutError
 from shmtensor.layout import contiguous
 from shmtensor.viewing import spread
 
@@ -53,7 +54,7 @@ class Picking(TensorBase):
         """
         counts = spread(repeats)
         if len(counts) < self._layout.ndim:
-            raise ValueError(f"repeat needs a count for each dim of shape {self._layout.shape}, got {counts}")
+            raise LayoutError(f"repeat needs a count for each dim of shape {self._layout.shape}, got {counts}")
         return self._copied(np.tile(self.numpy(), counts))
 
     def tile(self, *repeats: Any) -> Self:
