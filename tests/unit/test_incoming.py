@@ -207,6 +207,15 @@ def test_torch_ignores_that_dlpack_says_read_only_but_what_comes_back_is_read_on
     assert not st.as_tensor(writable).is_readonly()
 
 
+def test_what_went_out_by_torch_or_dlpack_is_known_again_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor = st.as_tensor(numbers())
+    out = [np.from_dlpack(tensor), *([tensor.torch(), torch.from_dlpack(tensor[1:])] if torch else [])]
+    monkeypatch.setattr("gc.get_objects", lambda: pytest.fail("all objects of this process were looked through"))
+    for each in out:
+        assert st.as_tensor(each).untyped_storage() is tensor.untyped_storage()
+        assert st.as_tensor(each[1:]).untyped_storage() is tensor.untyped_storage()
+
+
 def test_an_export_of_a_storage_that_is_gone_is_never_taken_for_the_next_one_at_its_place() -> None:
     tensor = st.as_tensor(numbers())
     address = tensor.data_ptr()
