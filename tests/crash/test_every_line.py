@@ -15,9 +15,9 @@ import pytest
 
 HERE = Path(__file__).parent
 # Primes that divide no loop's length: over a few changes of the code every place is met.
-SAMPLED = {"die": 11, "step": 211, "raise": 19, "starve": 67, "create": 41, "attach": 17}
+SAMPLED = {"die": 17, "step": 307, "raise": 31, "starve": 101, "create": 53, "attach": 29}
 # From a place drawn anew each time, so that a few runs meet all of them.
-DENSELY_SAMPLED = {"die": 5, "step": 61, "raise": 7, "starve": 13, "create": 5, "attach": 3}
+DENSELY_SAMPLED = {"die": 7, "step": 113, "raise": 11, "starve": 37, "create": 13, "attach": 7}
 
 
 def run(run_command: Callable[..., str], mode: str, first: int, step: int, timeout: float) -> int:
@@ -41,7 +41,7 @@ def test_a_process_cut_short_anywhere_loses_nothing_of_others_and_leaves_nothing
 ) -> None:
     step = DENSELY_SAMPLED[mode]
     first = random.randint(1, step)
-    assert run(run_command, mode, first, step, timeout=500) > 200, (mode, first, step)
+    assert run(run_command, mode, first, step, timeout=500) > 40, (mode, first, step)
 
 
 def scribble(run_command: Callable[..., str], first_seed: int, count: int, timeout: float) -> int:
@@ -57,4 +57,4 @@ def test_scribbled_tables_are_refused_and_never_crash(run_command: Callable[...,
 @pytest.mark.timeout(600)
 def test_many_scribbled_tables_are_refused_and_never_crash(run_command: Callable[..., str]) -> None:
     seed = random.randrange(1 << 30)
-    assert scribble(run_command, seed, 80, timeout=500) > 5, f"seeds from {seed} on"
+    assert scribble(run_command, seed, 40, timeout=500) > 2, f"seeds from {seed} on"

@@ -117,8 +117,8 @@ def test_stress_leaves_nothing(run_example: Any, start_method: str) -> None:
 
 @pytest.mark.slow
 def test_chaos_leaves_nothing(run_example: Any, start_method: str) -> None:
-    options = ("--workers", 3, "--kills", 60, "--limit-mib", 48, "--seed", len(start_method))
+    options = ("--workers", 3, "--kills", 60 if start_method == "fork" else 20, "--limit-mib", 48)
     text = run_example("chaos.py", "--start-method", start_method, *options)
-    assert "63 workers were killed" in text
+    assert re.search("[26]3 workers were killed", text)
     assert "final use 0 bytes, 0 records, 0 messages in flight" in text
     assert "check() passed" in text
