@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from shmtensor.base import READ_ONLY, VIEW, TensorBase
-from shmtensor.copying import refuse_repeats
+from shmtensor.copying import refuse_writing
 from shmtensor.dtypes import as_dtype
 from shmtensor.layout import Layout, contiguous, preserved
 from shmtensor.provenance import alias_of, is_writable
@@ -60,7 +60,7 @@ class Arithmetic(TensorBase, NDArrayOperatorsMixin):
     def __ipow__(self, exponent: Any) -> Self:
         """In place what ``**`` is."""
         if type(exponent) in _NUMBERS:
-            refuse_repeats(self)
+            refuse_writing(self)
             array = self.numpy()
             array **= exponent
         else:
@@ -70,7 +70,7 @@ class Arithmetic(TensorBase, NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """NumPy's ufunc on the elements. ``out=`` is written and returned; other results are new tensors."""
         outputs = kwargs.get("out", ())
-        _refuse_repeats(inputs[:1] if method == "at" else outputs)
+        _refuse_writing(inputs[:1] if method == "at" else outputs)
         arrays = [each.numpy() if isinstance(each, TensorBase) else each for each in inputs]
         if not kwargs and method == "__call__":
             made = self._large_output(ufunc, arrays)
@@ -95,7 +95,7 @@ class Arithmetic(TensorBase, NDArrayOperatorsMixin):
             return NotImplemented
         out = kwargs.get("out")
         outputs = out if isinstance(out, tuple) else (out,)
-        _refuse_repeats(outputs)
+        _refuse_writing(outputs)
         known = _plain_outputs(outputs)
         arrays = _unwrapped(args, known)
         return self._wrapped(func(*arrays, **_unwrapped(dict(kwargs), known)), known)
@@ -171,7 +171,7 @@ def _plain_outputs(outputs: tuple[Any, ...]) -> dict[int, Any]:
     return {id(each): each for each in outputs if isinstance(each, np.ndarray)}
 
 
-def _refuse_repeats(targets: tuple[Any, ...]) -> None:
+def _refuse_writing(targets: tuple[Any, ...]) -> None:
     for target in targets:
         if isinstance(target, TensorBase):
-            refuse_repeats(target)
+            refuse_writing(target)

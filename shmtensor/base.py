@@ -7,6 +7,7 @@ together.
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Self, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -24,6 +25,8 @@ __all__ = [
     "dense_layout_of",
     "layout_like",
     "new_layout",
+    "plain_array",
+    "refuse_read_only",
 ]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -100,6 +103,20 @@ class TensorBase:
         chose.
         """
         return cls._copy_of(array, pool, as_dtype(array.dtype), dense_layout_of(array))
+
+
+def plain_array(value: Any, dtype: DType | None = None) -> Array:
+    """``value`` as an array. Raises `TypeError` for a masked array: its mask would be lost."""
+    if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
+        raise TypeError("a masked array's mask can't be shared: pass filled(value) or data, and the mask beside it")
+    return np.asarray(value, dtype)
+
+
+def refuse_read_only(array: Array) -> Array:
+    """``array``, a tensor's. Raises `ValueError` when it can't be written."""
+    if not array.flags.writeable:
+        raise ValueError("this tensor is read-only, by readonly() or because its storage is sealed: write to a clone()")
+    return array
 
 
 def dense_layout_of(array: Array) -> Layout:

@@ -11,7 +11,7 @@ from typing import Any, Self, SupportsIndex
 import numpy as np
 
 from shmtensor import reshaping, views
-from shmtensor.base import READ_ONLY, Array, TensorBase, layout_like
+from shmtensor.base import READ_ONLY, Array, TensorBase, layout_like, plain_array, refuse_read_only
 from shmtensor.device import check_device
 from shmtensor.dtypes import as_dtype
 from shmtensor.errors import LayoutError
@@ -140,16 +140,16 @@ class Copying(TensorBase):
         """Set every element to ``value``, a number or a tensor of one element, and return the tensor."""
         if not np.isscalar(value):
             value = _as_array(value).reshape(())
-        self.numpy()[...] = value
+        refuse_read_only(self.numpy())[...] = value
         return self
 
     def zero_(self) -> Self:
         """Set every element to 0, and return the tensor."""
-        self.numpy()[...] = 0
+        refuse_read_only(self.numpy())[...] = 0
         return self
 
     def _array_to_write(self) -> Array:
-        refuse_repeats(self)
+        refuse_writing(self)
         return self.numpy()
 
     def __getitem__(self, key: Any) -> Self:
@@ -174,11 +174,13 @@ class Copying(TensorBase):
         """
         planned = plan(self._layout, key)
         array = value.numpy() if isinstance(value, TensorBase) else value
+        if isinstance(array, np.ndarray):
+            array = plain_array(array)
         layout = planned if isinstance(planned, Layout) else planned.layout
         if layout.overlaps_itself() and np.ndim(array):
             raise _repeats(layout)
         target = self._storage.array(self._dtype, layout, not self._flags & READ_ONLY)
-        target[... if isinstance(planned, Layout) else planned.index] = array
+        refuse_read_only(target)[... if isinstance(planned, Layout) else planned.index] = array
 
     def __iter__(self) -> Iterator[Self]:
         if not self._layout.shape:
@@ -231,8 +233,11 @@ class Copying(TensorBase):
         return self._copy_of(array, self._pool, wanted, contiguous(array.shape))
 
 
-def refuse_repeats(tensor: TensorBase) -> None:
-    """Raise `RuntimeError` when ``tensor`` repeats its elements, so that writes would meet (rule 10)."""
+def refuse_writing(tensor: TensorBase) -> None:
+    """Raise `ValueError` when ``tensor`` is read-only, `RuntimeError` when it repeats its elements, so that writes
+    would meet (rule 10).
+    """
+    refuse_read_only(tensor.numpy())
     if tensor._layout.overlaps_itself():
         raise _repeats(tensor._layout)
 
@@ -245,7 +250,7 @@ def _repeats(layout: Layout) -> LayoutError:
 
 
 def _as_array(value: Any) -> Array:
-    return value.numpy() if isinstance(value, TensorBase) else np.asarray(value)
+    return value.numpy() if isinstance(value, TensorBase) else plain_array(value)
 
 
 def _sized(size: Any) -> Sequence[Any]:

@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from shmtensor.base import READ_ONLY, VIEW, Array, TensorBase, dense_layout_of, new_layout
+from shmtensor.base import READ_ONLY, VIEW, Array, TensorBase, dense_layout_of, new_layout, plain_array
 from shmtensor.dtypes import DEFAULT_DTYPE, DType, as_dtype, complex64
 from shmtensor.layout import MemoryFormat, contiguous_format, preserve_format
 from shmtensor.provenance import alias_of, is_writable
@@ -136,6 +136,7 @@ def _tensor_over(data: Any) -> Tensor | None:
     alias = alias_of(array)
     if alias is None:
         return None
+    plain_array(array)
     storage, layout = alias
     return Tensor(storage, as_dtype(array.dtype), layout, VIEW if is_writable(array) else VIEW | READ_ONLY)
 
@@ -150,7 +151,7 @@ def _as_array(data: Any, dtype: Any) -> Array:
     elif _is_torch(data):
         array = _torch_array(data)
     else:
-        array = np.asarray(data, wanted if _is_python(data) else None)
+        array = plain_array(data, wanted if _is_python(data) else None)
     if wanted is None and _is_python(data):
         wanted = {"f": DEFAULT_DTYPE, "c": complex64}.get(array.dtype.kind)
     if wanted is None or wanted == array.dtype:

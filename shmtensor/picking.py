@@ -11,7 +11,7 @@ import numpy as np
 
 from shmtensor import reshaping, views
 from shmtensor.base import Array, TensorBase
-from shmtensor.copying import refuse_repeats
+from shmtensor.copying import refuse_writing
 from shmtensor.errors import LayoutError
 from shmtensor.layout import contiguous
 from shmtensor.viewing import spread
@@ -79,7 +79,7 @@ class Picking(TensorBase):
 
     def masked_fill_(self, mask: Any, value: Any) -> Self:
         """Set the elements where ``mask``, expanded to this shape, is true; returns the tensor."""
-        refuse_repeats(self)
+        refuse_writing(self)
         chosen = np.asarray(mask)
         views.expand(contiguous(chosen.shape), self._layout.shape)
         array = self.numpy()
@@ -95,13 +95,13 @@ class Picking(TensorBase):
 
     def index_fill_(self, dim: SupportsIndex, index: Any, value: Any) -> Self:
         """Set the indices ``index``, a row of ints, of one dim to ``value``; returns the tensor."""
-        refuse_repeats(self)
+        refuse_writing(self)
         self.numpy()[self._at(dim, index)] = np.asarray(value).reshape(())
         return self
 
     def index_copy_(self, dim: SupportsIndex, index: Any, source: Any) -> Self:
         """Write ``source`` to the indices ``index``, a row of ints, of one dim; returns the tensor."""
-        refuse_repeats(self)
+        refuse_writing(self)
         self.numpy()[self._at(dim, index)] = np.asarray(source)
         return self
 

@@ -148,6 +148,12 @@ class Storage:
     def _bytes(self, writable: bool = False) -> Bytes:
         return self.array(uint8, Layout((self.block.nbytes,), (1,)), writable)
 
+    def _bytes_to_write(self) -> Bytes:
+        array = self._bytes(writable=True)
+        if not array.flags.writeable:
+            raise ValueError(f"{self!r} is read-only, for it is sealed: write to a clone()")
+        return array
+
     def _is_exported(self) -> bool:
         return self._root() is not None or self._reading_root() is not None
 
@@ -288,7 +294,7 @@ class Storage:
     def __setitem__(self, key: Any, value: Any) -> None:
         """Write a byte, or the bytes of a slice. Raises `ValueError` for a value that is no byte."""
         place = key if isinstance(key, slice) else position(key)
-        self._bytes(writable=True)[place] = as_bytes(value)
+        self._bytes_to_write()[place] = as_bytes(value)
 
     def _as_tensor(self) -> Any:
         from shmtensor.tensors import Tensor  # above us; only slices need it
@@ -300,7 +306,7 @@ class Storage:
 
     def fill_(self, value: int) -> Storage:
         """Set every byte to ``value`` and return the storage. Raises `ValueError` unless it is 0 to 255."""
-        self._bytes(writable=True)[...] = as_bytes(value)
+        self._bytes_to_write()[...] = as_bytes(value)
         return self
 
     def copy_(self, source: Any) -> Storage:
@@ -311,7 +317,7 @@ class Storage:
         content = source._bytes() if isinstance(source, Storage) else buffer_bytes(source)
         if content.size != self.block.nbytes:
             raise ValueError(f"{content.size} bytes can't be copied into {self!r}: resize it first")
-        self._bytes(writable=True)[...] = content
+        self._bytes_to_write()[...] = content
         return self
 
     def clone(self) -> Storage:

@@ -95,7 +95,7 @@ class TypedStorage:
 
     def fill_(self, value: Any) -> TypedStorage:
         """Set every element to ``value``, and return this."""
-        self._array()[...] = value
+        self._array_to_write()[...] = value
         return self
 
     def copy_(self, source: Any) -> TypedStorage:
@@ -105,7 +105,7 @@ class TypedStorage:
         content = source._array() if isinstance(source, TypedStorage) else np.asarray(source)
         if content.shape != (self.size(),):
             raise ValueError(f"elements of shape {content.shape} can't be copied into a storage of {self.size()}")
-        np.copyto(self._array(), content, casting="unsafe")
+        np.copyto(self._array_to_write(), content, casting="unsafe")
         return self
 
     def tolist(self) -> list[Any]:
@@ -126,7 +126,7 @@ class TypedStorage:
         hold.
         """
         place = key if isinstance(key, slice) else position(key)
-        self._array()[place] = value._array() if isinstance(value, TypedStorage) else value
+        self._array_to_write()[place] = value._array() if isinstance(value, TypedStorage) else value
 
     def _part(self, cut: slice) -> TypedStorage:
         first, last, step = cut.indices(self.size())
@@ -134,6 +134,12 @@ class TypedStorage:
             raise ValueError("a slice of a storage has step 1: take a tensor for others")
         count = max(last - first, 0)
         return TypedStorage(self._storage, self._dtype, writable=self._writable, start=self._start + first, count=count)
+
+    def _array_to_write(self) -> np.ndarray[Any, Any]:
+        array = self._array()
+        if not array.flags.writeable:
+            raise ValueError("this storage is read-only, by readonly() or because it is sealed: write to a clone()")
+        return array
 
     def _array(self) -> np.ndarray[Any, Any]:
         layout = Layout((self.size(),), (1,), self._start)

@@ -26,6 +26,7 @@ def run(run_command: Callable[..., str], mode: str, first: int, step: int, timeo
     return int(run_command([sys.executable, program, mode, str(first), str(step)], cwd=HERE, timeout=timeout))
 
 
+@pytest.mark.report("R071")
 @pytest.mark.parametrize("mode", SAMPLED)
 def test_a_process_cut_short_at_any_of_many_places_leaves_a_sound_pool(
     run_command: Callable[..., str], mode: str

@@ -753,3 +753,80 @@ def test_a_tensor_that_could_not_be_made_says_why_and_its_destructor_says_nothin
         gc.collect()
         pool.check()
         assert pool.stats().used_bytes == 0, name
+
+
+@pytest.mark.report("R048")
+def test_a_name_means_the_pool_that_lives_and_nothing_once_it_is_gone(run_script: RunScript) -> None:
+    code = """
+    import pickle
+    import shmtensor as st
+
+    def hold(inbox, outbox):
+        pool = st.Pool.attach("mine")
+        t = pickle.loads(inbox.get())
+        outbox.put("holding")
+        inbox.get()
+        outbox.put(t.tolist())
+
+    if __name__ == "__main__":
+        inbox, outbox = mp.SimpleQueue(), mp.SimpleQueue()
+        pool = st.Pool.create("mine", limit=1 << 20)
+        t = st.ones((3,), pool=pool)
+        late = pickle.dumps(t)
+        worker = mp.Process(target=hold, args=(inbox, outbox))
+        worker.start()
+        inbox.put(pickle.dumps(t))
+        assert outbox.get() == "holding"
+        del t
+        pool.close()
+        try:
+            st.Pool.create("mine", limit=1 << 20)
+        except st.PoolExists:
+            pass
+        else:
+            raise AssertionError("two pools of one name")
+        assert pickle.loads(late).tolist() == [1.0] * 3  # attaches to the pool that lives on
+        inbox.put("end")
+        assert outbox.get() == [1.0] * 3
+        worker.join()
+        st.Pool.attach("mine").close()
+        for use in (lambda: st.Pool.attach("mine"), lambda: pickle.loads(late)):
+            try:
+                use()
+            except (st.PoolNotFound, st.StaleHandle):
+                continue
+            raise AssertionError("it is gone")
+        print("ok")
+    """
+    assert run_script(code) == "ok\n"
+
+
+@pytest.mark.report("R039")
+def test_tensors_dropped_after_the_modules_were_emptied_say_nothing(run_command: RunCommand, tmp_path: Any) -> None:
+    # What registers first runs last: after the exit hook, as what the interpreter itself drops.
+    (tmp_path / "late.py").write_text(
+        """
+import atexit, sys
+
+def empty_modules():
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] in ("allocator", "shmtensor"):
+            for key in list(vars(module)):
+                if not key.startswith("__"):
+                    vars(module)[key] = None
+    held.clear()
+    print("dropped")
+
+atexit.register(empty_modules)
+import gc, pickle
+import shmtensor as st
+
+pool = st.Pool.create(limit=64 << 20)
+held = [st.ones((10,), pool=pool), st.ones((1 << 20,), pool=pool), st.ones((10,), pool=pool)]
+pickle.dumps(held[2])
+held.append(pickle.loads(pickle.dumps(st.ones((10,), pool=pool))))
+held.append(held[0].numpy())
+gc.disable()
+"""
+    )
+    assert run_command([sys.executable, "late.py"], cwd=tmp_path, timeout=60) == "dropped\n"

@@ -109,6 +109,7 @@ def storm(run_script: RunScript, folder: Path, start_method: str, seconds: float
     assert run_script(STORM, seconds, seed, folder, start_method=start_method, timeout=seconds + 60) == "ok\n"
 
 
+@pytest.mark.report("R063")
 def test_a_storm_of_kills_leaves_no_wrong_byte_and_nothing_behind(run_script: RunScript, tmp_path: Path) -> None:
     storm(run_script, tmp_path, "fork", 4)
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from conftest import RunScript
 
 
+@pytest.mark.report("R025", "R139")
 @pytest.mark.parametrize("end", ["exit", "kill"])
 def test_a_producer_that_ends_right_after_sending_loses_no_message(
     run_script: RunScript, start_method: str, end: str
@@ -47,6 +48,7 @@ def test_a_producer_that_ends_right_after_sending_loses_no_message(
     assert run_script(code, end, start_method=start_method) == "ok\n"
 
 
+@pytest.mark.report("R146")
 def test_what_a_killed_consumer_held_comes_back(run_script: RunScript, start_method: str) -> None:
     code = """
     import os, signal
@@ -79,6 +81,7 @@ def test_what_a_killed_consumer_held_comes_back(run_script: RunScript, start_met
     assert run_script(code, start_method=start_method) == "ok\n"
 
 
+@pytest.mark.report("R055")
 def test_a_full_pool_takes_back_what_a_killed_process_had_by_itself(run_script: RunScript) -> None:
     code = """
     import os, signal
@@ -112,6 +115,7 @@ def test_a_full_pool_takes_back_what_a_killed_process_had_by_itself(run_script: 
     assert run_script(code) == "ok\n"
 
 
+@pytest.mark.report("R071")
 def test_a_worker_killed_inside_the_critical_section_leaves_the_lock_and_true_tables(run_script: RunScript) -> None:
     code = """
     import os, signal
@@ -207,6 +211,7 @@ def test_the_parent_opens_what_a_child_sent_after_every_other_process_left(run_s
     assert run_script(code) == "ok\n"
 
 
+@pytest.mark.report("R058")
 def test_pools_of_killed_programs_are_swept_by_the_next_one(run_script: RunScript) -> None:
     doomed = """
     import os, signal

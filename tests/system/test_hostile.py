@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from conftest import RunScript
 
@@ -17,6 +19,7 @@ warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later war
 """
 
 
+@pytest.mark.report("R074")
 def test_the_locals_of_other_threads_survive_a_fork(run_script: RunScript) -> None:
     # The child destroys them before any fork hook runs: those drops must not be taken for the parent's.
     run_script(
@@ -48,6 +51,7 @@ pool.check()
     )
 
 
+@pytest.mark.report("R085")
 def test_finalizers_that_send_and_threads_over_forks_keep_every_byte(run_script: RunScript) -> None:
     run_script(
         HEAD
@@ -176,6 +180,7 @@ except allocator.OutOfSharedMemory:
     )
 
 
+@pytest.mark.report("R051")
 def test_a_pool_that_may_not_be_made_is_refused_in_silence(run_script: RunScript) -> None:
     run_script(
         HEAD

@@ -33,6 +33,7 @@ def test_importing_shmtensor_costs_little_more_than_numpy() -> None:
     assert shmtensor <= MOST_TIMES_NUMPY * numpy, f"{shmtensor / numpy:.2f} times NumPy's {numpy:.3f} s"
 
 
+@pytest.mark.report("R142")
 def test_importing_shmtensor_imports_nothing_heavy() -> None:
     code = f"import sys, shmtensor; print([name for name in {HEAVY!r} if name in sys.modules])"
     assert run_python(code).strip() == "[]"
@@ -43,6 +44,7 @@ def test_importing_allocator_imports_no_tensors_and_nothing_heavy() -> None:
     assert run_python(code).strip() == "[]"
 
 
+@pytest.mark.report("R131")
 def test_importing_makes_no_pool_and_starts_no_thread() -> None:
     code = """
 import os, threading

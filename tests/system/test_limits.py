@@ -26,6 +26,7 @@ def can_mount() -> bool:
     )
 
 
+@pytest.mark.report("R116")
 def test_fifty_thousand_shared_tensors_live_under_64_descriptors(run_script: RunScript) -> None:
     code = """
     import os, resource
@@ -62,6 +63,7 @@ def test_fifty_thousand_shared_tensors_live_under_64_descriptors(run_script: Run
     assert run_script(code) == "ok\n"
 
 
+@pytest.mark.report("R002", "R004")
 @pytest.mark.skipif(not can_mount(), reason="needs `unshare --mount` to have a small /dev/shm of its own")
 def test_a_full_64_mib_dev_shm_is_an_error_that_names_shm_size(run_command: RunCommand, tmp_path: Path) -> None:
     script = tmp_path / "small.py"
@@ -162,6 +164,7 @@ def test_an_address_space_limit_makes_smaller_pools_not_failures(run_script: Run
     assert run_script(code) == "ok\n"
 
 
+@pytest.mark.report("R001")
 def test_waiting_for_memory_ends_when_another_process_frees_some(run_script: RunScript) -> None:
     code = """
     import numpy as np

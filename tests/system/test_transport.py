@@ -122,6 +122,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.report("R095", "R098", "R103")
 @pytest.mark.parametrize("transport", ["queue", "pipe", "pool", "executor"])
 def test_every_kind_of_view_arrives_as_it_was_and_writes_go_both_ways(
     run_script: RunScript, tmp_path: Path, start_method: str, transport: str
@@ -130,6 +131,7 @@ def test_every_kind_of_view_arrives_as_it_was_and_writes_go_both_ways(
     assert run_script(PRELUDE, transport, start_method=start_method) == "ok\n"
 
 
+@pytest.mark.report("R136")
 def test_two_views_sent_separately_meet_on_one_storage(run_script: RunScript, start_method: str) -> None:
     code = """
     import numpy as np
@@ -158,6 +160,7 @@ def test_two_views_sent_separately_meet_on_one_storage(run_script: RunScript, st
     assert run_script(code, start_method=start_method) == "ok\n"
 
 
+@pytest.mark.report("R030", "R136")
 def test_what_was_pickled_once_opens_three_times_and_is_stale_when_all_are_gone(run_script: RunScript) -> None:
     code = """
     import gc, pickle
@@ -191,6 +194,7 @@ def test_what_was_pickled_once_opens_three_times_and_is_stale_when_all_are_gone(
     assert run_script(code) == "ok\n"
 
 
+@pytest.mark.report("R046")
 def test_a_resize_is_seen_by_the_other_process_at_once(run_script: RunScript, start_method: str) -> None:
     code = """
     import numpy as np

@@ -229,6 +229,7 @@ def test_a_record_whose_last_name_went_without_a_drop_is_found_by_the_next_sweep
     assert ledger.sweep() == 0
 
 
+@pytest.mark.report("R083")
 @pytest.mark.parametrize("seen", ["standing", "ended"])
 @pytest.mark.parametrize("split", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -129,6 +129,7 @@ def test_no_room_says_so_and_takes_nothing(pool: Pool) -> None:
     assert pool.stats().used_bytes == before
 
 
+@pytest.mark.report("R111")
 @pytest.mark.parametrize(
     "dtype", ["object", "U3", "S2", "datetime64[s]", [("a", "i4")], "f16", ">f4", "nonsense", None.__class__]
 )

@@ -74,6 +74,7 @@ def test_equal_dtypes_become_one_object() -> None:
     assert as_dtype(np.dtype("f4", metadata={"unit": "m"})) is dtypes.float32
 
 
+@pytest.mark.report("R111", "R112")
 @pytest.mark.parametrize(
     ("value", "says"),
     [
@@ -126,6 +127,7 @@ def test_dtypes_of_ml_dtypes_have_names_and_codes_like_the_others(name: str) -> 
     assert not dtypes.is_complex(wanted)
 
 
+@pytest.mark.report("R112")
 def test_without_ml_dtypes_bfloat16_is_an_import_error_that_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

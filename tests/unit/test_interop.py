@@ -95,6 +95,7 @@ def test_an_export_and_what_is_derived_from_it_shares_memory_both_ways(way: str,
             assert derivation in ("diagonal", "read-only")
 
 
+@pytest.mark.report("R042")
 @EACH_WAY
 @pytest.mark.parametrize("shape", [(4, 6), (300, 1000)])
 def test_an_export_and_what_is_derived_from_it_keeps_the_memory_when_tensor_and_storage_are_gone(

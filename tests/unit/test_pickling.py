@@ -58,6 +58,7 @@ def test_a_view_arrives_as_it_was(name: str, protocol: int) -> None:
     assert (arrived.is_readonly(), arrived.is_view()) == (view.is_readonly(), view.is_view())
 
 
+@pytest.mark.report("R112")
 @pytest.mark.parametrize(
     "dtype", ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "float16", "float64", "complex128"]
 )
@@ -69,6 +70,7 @@ def test_every_dtype_and_shape_arrives(dtype: str, shape: tuple[int, ...]) -> No
     assert np.array_equal(np.asarray(arrived), np.ones(shape, dtype))
 
 
+@pytest.mark.report("R112")
 def test_bfloat16_arrives() -> None:
     pytest.importorskip("ml_dtypes", reason="bfloat16 comes with ml_dtypes")
     arrived = pickle.loads(pickle.dumps(st.ones(2, dtype="bfloat16")))
@@ -76,6 +78,7 @@ def test_bfloat16_arrives() -> None:
     assert arrived.tolist() == [1.0, 1.0]
 
 
+@pytest.mark.report("R093")
 def test_a_pickle_is_a_few_hundred_bytes_whatever_the_size(pool: Pool) -> None:
     tensor = st.empty(1 << 22, pool=pool).view(64, 64, 32, 32)
     for view in (tensor, tensor[:1], tensor[1].permute(2, 0, 1)):
@@ -85,6 +88,7 @@ def test_a_pickle_is_a_few_hundred_bytes_whatever_the_size(pool: Pool) -> None:
     assert many - one < 64 * 60
 
 
+@pytest.mark.report("R093")
 def test_views_in_one_message_share_a_ticket_and_stay_aliased(pool: Pool) -> None:
     tensor = st.zeros(4, pool=pool)
     message = pickle.dumps((tensor, tensor[1:]))
@@ -184,6 +188,7 @@ def test_a_header_owes_one_open_or_discard(pool: Pool) -> None:
     assert len(pool.tickets()) == 0
 
 
+@pytest.mark.report("R032")
 def test_a_header_from_another_machine_says_so() -> None:
     header = dataclasses.replace(st.zeros(1).header(), host="00000000")
     with pytest.raises(st.ForeignHost):
@@ -225,6 +230,7 @@ BAD_LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.report("R102")
 @pytest.mark.parametrize("name", BAD_LAYOUTS)
 def test_values_that_describe_no_tensor_in_the_storage_are_refused(name: str) -> None:
     good: dict[str, Any] = {
@@ -282,6 +288,7 @@ def test_a_claim_with_other_numbers_is_stale_and_never_another_storage(pool: Poo
     assert header.open().is_set_to(tensor)
 
 
+@pytest.mark.report("R111")
 def test_headers_with_other_dtypes_are_refused() -> None:
     header = st.zeros(4).header()
     for dtype in ("object", "float99", "datetime64[s]", "U3", "float64", 3, None, ["float32"]):
@@ -290,6 +297,7 @@ def test_headers_with_other_dtypes_are_refused() -> None:
     header.discard()
 
 
+@pytest.mark.report("R102")
 def test_no_change_of_numbers_in_a_message_reads_outside_the_storage() -> None:
     seed = random.randrange(2**32)
     rng = random.Random(seed)
@@ -313,6 +321,7 @@ def test_no_change_of_numbers_in_a_message_reads_outside_the_storage() -> None:
     assert opened > 100, f"seed {seed}"
 
 
+@pytest.mark.report("R102")
 def test_a_pickle_with_flipped_bytes_never_gives_a_tensor_outside_its_storage() -> None:
     seed = random.randrange(2**32)
     rng = random.Random(seed)

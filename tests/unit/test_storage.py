@@ -188,6 +188,7 @@ def test_a_storage_that_was_never_sent_moves_and_its_tensors_follow(pool: Pool) 
     assert view.untyped_storage() is storage
 
 
+@pytest.mark.report("R046")
 def test_a_storage_with_an_exported_array_does_not_move(pool: Pool) -> None:
     tensor = st.tensor([1, 2, 3], pool=pool)
     storage = tensor.untyped_storage()
@@ -211,6 +212,7 @@ def test_a_slice_of_an_array_is_an_export_too(pool: Pool) -> None:
     assert part.base is not None
 
 
+@pytest.mark.report("R046")
 def test_a_sent_storage_does_not_grow_beyond_its_capacity(pool: Pool) -> None:
     tensor = st.tensor([1, 2, 3], pool=pool)
     message = pickle.dumps(tensor)
@@ -258,6 +260,7 @@ def test_leaving_a_with_block_frees_bytes_that_nobody_else_uses(pool: Pool) -> N
 # --- sealing
 
 
+@pytest.mark.report("R107")
 def test_a_sealed_storage_is_read_only_for_good() -> None:
     tensor = st.tensor([1.0, 2.0])
     storage = tensor.untyped_storage()

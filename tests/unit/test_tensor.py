@@ -215,6 +215,7 @@ def test_in_place_views_change_only_the_tensor_itself() -> None:
     assert tensor.as_strided_((2,), (2,), 1).tolist() == [1.0, 3.0]
 
 
+@pytest.mark.report("R102")
 def test_as_strided_and_set_stay_within_the_storage() -> None:
     tensor = grid(6)
     before = tensor.layout
