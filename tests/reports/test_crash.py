@@ -99,7 +99,7 @@ def test_after_many_kills_a_run_gets_most_of_a_small_dev_shm(run_small: RunSmall
             kept = [st.ones((1 << 17,), pool=pool) for _ in range(40)]
 
     if __name__ == "__main__":
-        for seed in range(20):
+        for seed in range(10):
             ready = mp.Event()
             worker = mp.Process(target=run, args=(ready,))
             worker.start()
@@ -142,7 +142,7 @@ def test_a_program_that_ended_badly_starts_again_at_once(run_script: RunScript, 
         import atexit
         atexit.register(os._exit, 3)
     """
-    for _ in range(3):
+    for _ in range(2):
         run_script(code, end, start_method="fork", returncode=-9 if end == "kill" else 3)
     allocator.sweep_leftovers()
 

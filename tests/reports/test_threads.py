@@ -22,7 +22,7 @@ def test_a_flag_written_after_the_data_is_read_after_it_and_a_message_too(run_sc
     code = """
     import shmtensor as st
 
-    ROUNDS = 300
+    ROUNDS = 100
 
     def read(payload, flag, inbox, outbox):
         data, flags = payload.numpy(), flag.numpy()
