@@ -95,11 +95,13 @@ def leftovers(before: set[str]) -> set[str]:
     if not new:
         return new
     gc.collect()
-    ours = {process.pid for process in psutil.Process().children(recursive=True)}
-    others = [pid for pid in psutil.pids() if pid not in ours]
-    # One file for all of a pool's: while another program makes one, it has only the lock file open.
-    free = {name for name in new & shared_names() if not held_by_the_living(f"{name[:-1]}l", others)}
-    return {name for name in free if not held_by_the_living(name, others)}
+    for _ in range(2):  # a program that began or ended while we looked is another one the second time
+        ours = {process.pid for process in psutil.Process().children(recursive=True)}
+        others = [pid for pid in psutil.pids() if pid not in ours]
+        # One file for all of a pool's: while another program makes one, it has only the lock file open.
+        new = {name for name in new & shared_names() if not held_by_the_living(f"{name[:-1]}l", others)}
+        new = {name for name in new if not held_by_the_living(name, others)}
+    return new & shared_names()
 
 
 def living_members(group: int) -> list[psutil.Process]:
