@@ -18,6 +18,7 @@ from allocator.core.format import Record
 from allocator.errors import AllocatorError, CorruptPool, StorageCapacityError
 from allocator.local_heap import Home
 from allocator.system.host import process_name, start_time
+from allocator.system.locks import AWAKE
 
 if TYPE_CHECKING:
     from allocator.pool import Pool
@@ -28,6 +29,8 @@ _UINT8 = np.dtype(np.uint8)
 
 class _Released:
     """The home of a block that was released: every use of it raises."""
+
+    row = room = 0
 
     @property
     def estate(self) -> NoReturn:
@@ -96,7 +99,9 @@ class Block:
         self.root: weakref.ref[Root]  # that of the memoryviews, once there was one
         self.heir: Block  # gives the bytes back in its place: only where the collector finalized it
 
-    def __del__(self, is_finalized: Callable[[object], bool] = is_finalized) -> None:  # at exit globals go first
+    def __del__(
+        self, is_finalized: Callable[[object], bool] = is_finalized, awake: memoryview = AWAKE
+    ) -> None:  # at exit globals go first
         try:
             me, home = self.me, self.home
         except AttributeError:  # interrupted before it was finished: the bytes are lost until exit, never given twice
@@ -105,14 +110,14 @@ class Block:
             self._leave_to_heir(me, home)
         elif me is not None:  # inlined `Membership.drop`
             words, at = me.words, self.row * 4
-            if words[at] == me.ours:
+            if words[at] == me.ours and awake[0]:
                 words[at] = me.dropped
             elif me.heirs is not None:
                 me.heirs(self.row)
         elif home is not None:
             home.give_back(self.start)
 
-    def _leave_to_heir(self, me: Membership | None, home: Home | None) -> None:
+    def _leave_to_heir(self, me: Membership | None, home: Home | None, willed_by: type[_Willed] = _Willed) -> None:
         """The collector finalizes all of a garbage cycle before it destroys any: others may still use the bytes, or
         bring the block back to life. So a block that only this one knows gives them back: it dies when this one does.
         """
@@ -121,7 +126,7 @@ class Block:
             heir.row = self.row
             self.heir, heir.me = heir, me  # no call in between, so no interrupt either
         elif home is not None:
-            willed: Any = _Willed(heir, home)
+            willed: Any = willed_by(heir, home)
             self.heir, self.home, heir.home = heir, willed, home
 
     # ---- facts

@@ -18,7 +18,7 @@ from allocator.core.format import OWNER_MASK, STATE_MASK, Client, Record, Refere
 from allocator.core.ledger import Ledger
 from allocator.core.tables import Words
 from allocator.errors import AllocatorError, OutOfSharedMemory, PoolClosed, PoolReentered
-from allocator.system.locks import FORKING, Guarded, PoolLock, barrier, is_inside, try_under_mutex
+from allocator.system.locks import AWAKE, FORKING, Guarded, PoolLock, barrier, is_inside, try_under_mutex
 from allocator.system.memory import Segment
 
 _NO_PLACE: Final = "this process was forked without a place in it (fork through os.fork or multiprocessing)"
@@ -56,10 +56,11 @@ class Membership:
         self.heirs: Callable[[int], None] | None = None  # in a fork's child: drops the child's row for a parent's one
         self.waiting: list[int] = []  # rows dropped during a fork
 
-    def drop(self, row: int) -> None:
+    def drop(self, row: int, awake: memoryview = AWAKE) -> None:  # at exit globals go first
         """Give up the hold in this row: one store, without a lock. (`Block.__del__` has it inlined.)"""
-        words, at = self.words, row * Reference.WIDTH
-        if words[at] == self.ours:  # compared first: if this process was reaped, the row may be another's by now
+        words, at = self.words, row * 4  # Reference.WIDTH
+        # Compared first: if this process was reaped, the row may be another's by now.
+        if words[at] == self.ours and awake[0]:
             words[at] = self.dropped
         elif self.heirs is not None:
             self.heirs(row)

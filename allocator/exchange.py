@@ -18,7 +18,7 @@ from allocator.core.format import PLAN, Record, Reference, TableShape
 from allocator.core.tables import Table, Words
 from allocator.errors import CorruptPool, OutOfSharedMemory, StaleHandle
 from allocator.local_heap import LocalHeap
-from allocator.system.locks import MUTEX, barrier, is_mutex_owned
+from allocator.system.locks import AWAKE, MUTEX, barrier, is_mutex_owned
 
 _RECORD_ROWS: Final = PLAN.records.count_at
 _REFERENCE_ROWS: Final = PLAN.references.count_at
@@ -104,7 +104,7 @@ class Exchange:
         except IndexError:
             row = self._spare_reference()
         me, words, at = self.commons.me, self.words, row * 4  # Reference.WIDTH
-        if me is None or words[at] != me.reserved:
+        if me is None or words[at] != me.reserved or not AWAKE[0]:
             self._not_ours()
         words[at + 1] = record = block.record  # Reference.RECORD, before the word: a ticket must name something
         words[at + 3] = monotonic_ns()  # Reference.SINCE_NS
@@ -138,7 +138,7 @@ class Exchange:
             words[at + 4] = block.size  # Record.NBYTES
             words[at + 5] = home.room  # Record.CAPACITY
             rows, i = self.words, row * 4  # Reference.WIDTH
-            if me is None or rows[i] != me.reserved:
+            if me is None or rows[i] != me.reserved or not AWAKE[0]:
                 self._not_ours()
             rows[i + 1] = record  # Reference.RECORD
             rows[i] = me.held
@@ -259,7 +259,7 @@ class Exchange:
         except IndexError:
             row = self._spare_reference()
         me, words, at = self.commons.me, self.words, row * 4  # Reference.WIDTH
-        if me is None or words[at] != me.reserved:
+        if me is None or words[at] != me.reserved or not AWAKE[0]:
             self._not_ours()
         words[at + 1] = record  # Reference.RECORD
         words[at + 2] = serial  # Reference.SERIAL

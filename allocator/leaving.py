@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container
+from collections.abc import Iterable
 from multiprocessing import parent_process
 from time import monotonic_ns
 from typing import TYPE_CHECKING
@@ -180,20 +180,31 @@ def unsent(pool: Pool, slot_spans: dict[int, SlotSpan], wholes: dict[int, WholeS
 # ---- leftovers
 
 
-def sweep_leftovers(attached: Container[str]) -> list[str]:
+def sweep_leftovers(attached: Iterable[str]) -> list[str]:
     """Remove this user's pools that no client holds and whose messages are older than their grace; their names.
 
     Never opens the lock file of a pool in `attached`: closing it again would drop this process's locks.
     """
-    host_id, swept = host.boot_id(), []
+    host_id = host.boot_id()
     prefix = segment_name(host_id, "", "")[:-1]
     with MUTEX:
-        for entry in os.listdir(host.SHM_FOLDER):
-            name = entry[len(prefix) : -2]
-            is_foreign = entry.startswith(prefix) and entry.endswith(".l") and name not in attached
-            if is_foreign and sweep_leftover(host_id, name):
-                swept.append(name)
-    return swept
+        names = {entry[len(prefix) : -2] for entry in os.listdir(host.SHM_FOLDER) if entry.startswith(prefix)}
+        foreign = sorted(names.difference(attached))
+        return [name for name in foreign if sweep_leftover(host_id, name) or _sweep_without_lock(host_id, name)]
+
+
+def _sweep_without_lock(host_id: str, name: str) -> bool:
+    """Remove segments whose lock file somebody deleted; whether they were. To make that file is to own the name."""
+    control = memory.segment_path(segment_name(host_id, name, "c"))
+    try:
+        if os.stat(control).st_uid != os.getuid():
+            return False
+        descriptor = open_lock_file(memory.segment_path(segment_name(host_id, name, "l")), create=True)
+    except OSError:
+        return False  # a pool in the making, or gone
+    unlink_pool(host_id, name)
+    os.close(descriptor)
+    return True
 
 
 def sweep_leftover(host_id: str, name: str, *, spare_messages: bool = True) -> bool:

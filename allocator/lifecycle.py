@@ -11,7 +11,7 @@ from allocator.config import EXIT_PRIORITY
 from allocator.errors import AllocatorError
 from allocator.fork import Parting, go_on_in_parent, hold_still, part, start_in_child
 from allocator.leaving import leave, may_be_awaited, sweep_leftover
-from allocator.system.locks import FORKING, MUTEX
+from allocator.system.locks import AWAKE, FORKING, MUTEX
 
 if TYPE_CHECKING:
     from allocator.pool import Pool
@@ -28,6 +28,8 @@ class Registry:
 
     def add(self, pool: Pool) -> None:
         """Follow this pool. The hooks are set with the first one: importing does nothing."""
+        if not AWAKE[0]:
+            self.after_fork_in_child()  # of a fork without our hooks: the other pools are not ours
         self.pools[pool.name] = pool
         if not self.hooked:
             self.hooked = True
@@ -96,6 +98,7 @@ class Registry:
             if self.collecting:
                 enable()
             self.collecting, self.partings = False, []
+            AWAKE[0] = 1
         self.hook_exit()
 
 

@@ -16,7 +16,7 @@ from allocator.core.sizes import CLASSES, SizeClass, order_of
 from allocator.core.tables import Words
 from allocator.errors import PoolReentered
 from allocator.supply import Efforts, Shortage, Supply
-from allocator.system.locks import FORKING, MUTEX, try_under_mutex
+from allocator.system.locks import AWAKE, FORKING, MUTEX, try_under_mutex
 
 
 class Estate(Protocol):
@@ -93,8 +93,10 @@ class SlotSpan:
             return
         self.put_back(start)
 
-    def put_back(self, start: int) -> None:
+    def put_back(self, start: int, awake: memoryview = AWAKE) -> None:  # at exit globals go first
         """The slot is free again."""
+        if not awake[0]:
+            return
         free = self.free
         # Said before it is done: once the slot is on the list, another thread may give the span back, and its row be
         # another's, whose bytes in use this store would change.
@@ -181,8 +183,9 @@ class LocalHeap:
 
     # ---- slots
 
-    def take_slot(self, number: int, timeout: float) -> tuple[SlotSpan, int]:
-        """A span and the start of a free slot in it, when the current span has none.
+    def take_slot(self, number: int, nbytes: int, capacity: int, timeout: float) -> tuple[Home, int]:
+        """A span and the start of a free slot in it, when the current span has none. Where there is no memory for
+        slots, a span for this block alone may still fit.
 
         Raises
         ------
@@ -201,8 +204,11 @@ class LocalHeap:
             with MUTEX:  # a fork by another thread must find every slot on a list or in a block
                 short = self._cut_more(number)
             if short is not None:
-                efforts = efforts or Efforts(self.supply, short.wanted, timeout)
-                efforts.next(short)
+                taken = self.supply.try_span(order_of(capacity), 0, nbytes)
+                if not isinstance(taken, Shortage):
+                    return self._whole(*taken[:2])
+                efforts = efforts or Efforts(self.supply, nbytes, timeout)
+                efforts.next(taken)
 
     def _take_partial(self, number: int) -> tuple[SlotSpan, int] | None:
         span, partial = self.current[number], self.partial[number]
@@ -296,7 +302,9 @@ class LocalHeap:
     def take_whole(self, nbytes: int, capacity: int, timeout: float) -> tuple[WholeSpan, int]:
         """A span for one block of `nbytes` that may grow to `capacity`, and its start. Raises as `take_slot` does."""
         self.commons.check_accepts()
-        row, start, _ = self.supply.take_span(order_of(capacity), 0, nbytes, timeout)
+        return self._whole(*self.supply.take_span(order_of(capacity), 0, nbytes, timeout)[:2])
+
+    def _whole(self, row: int, start: int) -> tuple[WholeSpan, int]:
         span = WholeSpan(self, row, start, 1 << self.commons.ledger.spans.order(row))
         self.wholes[row] = span
         return span, start

@@ -40,6 +40,10 @@ def create(
     try:
         wanted = max(MIN_ADDRESS_SPACE_BYTES, ADDRESS_SPACE_PER_LIMIT * limit)
         space = memory.largest_mappable(wanted, at_least=-(-limit // PAGE_BYTES) * PAGE_BYTES, beside=PLAN.nbytes)
+        if not space:
+            raise OutOfSharedMemory(
+                f"no address space here holds limit={limit} bytes for pool {name!r} (ulimit -v, -f): choose less"
+            )
         heap_name, control_name = segment_name(host_id, name, "h"), segment_name(host_id, name, "c")
         memory.create_segment(control_name, PLAN.nbytes)
         memory.create_segment(heap_name, space)
@@ -70,10 +74,15 @@ def _new_lock(host_id: str, name: str) -> PoolLock:
             descriptor = open_lock_file(path, create=True)
         except FileExistsError:
             raise PoolExists(f"a pool {name!r} exists: attach to it, or choose another name") from None
-        lock_file(descriptor)
-        lock = PoolLock(descriptor)
-        if lock.is_linked():
-            return lock
+        try:
+            lock_file(descriptor)
+            lock = PoolLock(descriptor)
+            if lock.is_linked():
+                return lock
+        except BaseException:
+            memory.unlink(segment_name(host_id, name, "l"))
+            os.close(descriptor)
+            raise
         os.close(descriptor)  # between opening and locking, another process took it for a leftover
 
 

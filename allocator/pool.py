@@ -29,7 +29,7 @@ from allocator.local_heap import LocalHeap
 from allocator.stats import PoolStats, Ticket, list_tickets, snapshot
 from allocator.supply import Supply
 from allocator.system import host
-from allocator.system.locks import MUTEX
+from allocator.system.locks import AWAKE, MUTEX
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,13}")
 _LONGEST_SECONDS = 1e9  # 30 years stand for ever, and fit the header's words in nanoseconds
@@ -110,7 +110,7 @@ class Pool:
             There is not even memory for the tables.
         """
         sweep_leftovers()
-        name = _checked(name or secrets.token_hex(5))
+        name = _checked(secrets.token_hex(5) if name is None else name)
         if limit is None:
             limit = int(host.room().nbytes * DEFAULT_LIMIT_SHARE)
         if limit < PAGE_BYTES:
@@ -184,7 +184,7 @@ class Pool:
         PoolClosed
             The pool was closed in this process.
         """
-        if capacity is None and 0 <= nbytes <= MAX_SLOT_BYTES:
+        if capacity is None and 0 <= nbytes <= MAX_SLOT_BYTES and AWAKE[0]:
             span = self.heap.current[CLASS_BY_UNITS[(nbytes + 63) >> 6]]
             try:
                 start = span.free.pop()
@@ -198,11 +198,13 @@ class Pool:
         )
 
     def _allocate(self, nbytes: int, capacity: int, timeout: float) -> Block:
+        if not AWAKE[0]:
+            self.commons.pass_through()  # which says why not
         if nbytes < 0 or capacity < nbytes:
             raise ValueError(f"can't allocate {nbytes} bytes with a capacity of {capacity}")
         if capacity <= MAX_SLOT_BYTES:
-            slots, start = self.heap.take_slot(CLASS_BY_UNITS[(capacity + 63) >> 6], timeout)
-            return Block(self, slots, start, nbytes)
+            home, start = self.heap.take_slot(CLASS_BY_UNITS[(capacity + 63) >> 6], nbytes, capacity, timeout)
+            return Block(self, home, start, nbytes)
         whole, start = self.heap.take_whole(nbytes, capacity, timeout)
         return Block(self, whole, start, nbytes)
 

@@ -85,7 +85,7 @@ def snapshot(commons: Commons) -> PoolStats:
         peak_bytes=header[Header.PEAK],
         used_bytes=used,
         warm_bytes=max(committed - used, 0),
-        free_bytes=header[Header.LIMIT] - _tied_bytes(commons),
+        free_bytes=(header[Header.LIMIT] - _tied_bytes(commons)) // PAGE_BYTES * PAGE_BYTES,  # memory comes in pages
         spans=spans.count(),
         free_spans=int(np.count_nonzero(states == Span.FREE)),
         orphan_spans=int(np.count_nonzero(states == Span.ORPHAN)),

@@ -246,10 +246,11 @@ class Supply:
         ledger.expire_tickets(now)
         ledger.sweep()
 
-    def _refuse(self, nbytes: int, short: Shortage) -> NoReturn:
+    def refuse(self, nbytes: int, short: Shortage, timeout: float) -> NoReturn:
+        """Raise OutOfSharedMemory."""
         commons = self.commons
         now, holders = commons.section(lambda: (stats.snapshot(commons), stats.top_holders(commons, 3)))
-        raise OutOfSharedMemory(explain(commons.name, nbytes, short, now, holders))
+        raise OutOfSharedMemory(explain(commons.name, nbytes, short, now, holders, timeout))
 
 
 def _nothing() -> None:
@@ -259,13 +260,14 @@ def _nothing() -> None:
 class Efforts:
     """What one request tries, one after the other, before it is refused."""
 
-    __slots__ = ("deadline", "nbytes", "pause", "supply", "tried")
+    __slots__ = ("deadline", "nbytes", "pause", "supply", "timeout", "tried")
 
     def __init__(self, supply: Supply, nbytes: int, timeout: float) -> None:
         self.supply = supply
         self.nbytes = nbytes
         if timeout != timeout:  # NaN: no time would ever be past
             raise ValueError("timeout=nan is no number of seconds")
+        self.timeout = timeout
         self.deadline = monotonic() + timeout
         self.tried = False
         self.pause = WAIT_FIRST_SECONDS
@@ -279,20 +281,25 @@ class Efforts:
         else:
             left = self.deadline - monotonic()
             if left <= 0:
-                self.supply._refuse(self.nbytes, short)
+                self.supply.refuse(self.nbytes, short, self.timeout)
             time.sleep(min(self.pause, left))
             self.pause = min(2 * self.pause, WAIT_LONGEST_SECONDS)
         self.supply.commons.section(self.supply.take_back)
 
 
-def explain(name: str, nbytes: int, short: Shortage, now: stats.PoolStats, holders: list[tuple[int, int, str]]) -> str:
+def explain(
+    name: str, nbytes: int, short: Shortage, now: stats.PoolStats, holders: list[tuple[int, int, str]], timeout: float
+) -> str:
     """The message of OutOfSharedMemory: what was asked, what is there, who has it, what to do."""
     who = "; ".join(f"pid {pid} ({process}) {size} bytes" for size, pid, process in holders) or "nobody"
-    advice = "free tensors, pass timeout= to wait for others to, or create the pool with a larger limit="
-    if short.bound.startswith(host.SHM_FOLDER) and host.tmpfs_bytes() <= 64 * MIB:
+    wait = f"wait longer than timeout={timeout:g}" if timeout else "pass timeout= to wait"
+    advice = f"free tensors, {wait} for others to, or create the pool with a larger limit="
+    if nbytes > now.limit_bytes:
+        advice = "it would never fit: create the pool with a larger limit="
+    elif short.bound.startswith(host.SHM_FOLDER) and host.tmpfs_bytes() <= 64 * MIB:
         advice = "a container's /dev/shm is 64 MiB unless it is started with --shm-size, e.g. --shm-size=8g"
     elif not short.bound.startswith("the pool"):
-        advice = "free memory on this machine, or pass timeout= to wait for it"
+        advice = f"free memory on this machine, or {wait} for it"
     return (
         f"pool {name!r} can't give {nbytes} bytes: {short.wanted} more would exceed {short.bound}. "
         f"Limit {now.limit_bytes}, used {now.used_bytes}, warm {now.warm_bytes}, free {now.free_bytes} bytes; "

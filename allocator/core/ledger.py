@@ -65,6 +65,7 @@ class Ledger:
         header[Header.TIMEOUT_NS] = timeout_ns
         header[Header.CREATED_NS] = now_ns
         header[Header.NEXT_SERIAL] = 1
+        self._start_generations(0, header[self.plan.records.count_at])
         header[Header.MAGIC] = MAGIC
 
     def shapes(self) -> tuple[TableShape, ...]:
@@ -87,8 +88,15 @@ class Ledger:
 
     def grow(self, shape: TableShape, rows: int) -> None:
         """The table's first `rows` rows have memory."""
-        if rows > self.header[shape.count_at]:
+        before = self.header[shape.count_at]
+        if rows > before:
+            if shape is self.plan.records:
+                self._start_generations(before, rows)
             self.header[shape.count_at] = rows
+
+    def _start_generations(self, first: int, end: int) -> None:
+        """Each pool's begin where no earlier pool of its name has got to: a row isn't used again every nanosecond."""
+        self.records.table.grid[first:end, Record.GENERATION] = self.header[Header.CREATED_NS]
 
     def take_serials(self, count: int) -> int:
         """The first of `count` serials that nobody else gets."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import struct
 import threading
@@ -37,6 +38,24 @@ comes in again is told so (`PoolReentered`) rather than left waiting for itself.
 is_mutex_owned: Final[Callable[[], bool]] = MUTEX._is_owned  # type: ignore[attr-defined]  # as `threading.Condition` asks
 """Whether this thread has MUTEX."""
 
+
+_MADV_WIPEONFORK: Final = 18  # Linux 4.14; the mmap module doesn't name it
+
+
+def _page_wiped_by_forks() -> memoryview:
+    page = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        page.madvise(_MADV_WIPEONFORK)
+    except OSError:
+        pass  # an older kernel: only what takes the lock is fenced there
+    page[0] = 1
+    return memoryview(page)
+
+
+AWAKE: Final = _page_wiped_by_forks()
+"""Byte 0 is 0 in a child until our hooks have run there: what takes no lock asks it. A library that forks in C runs
+none, and the parent's lists, rows and slots aren't such a child's.
+"""
 
 FORKING: Final[list[bool]] = []
 """Not empty from before a fork until this side of it has what is its own. Emptied by a hook that is a function of C:

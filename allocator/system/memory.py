@@ -17,6 +17,7 @@ from multiprocessing import resource_tracker, shared_memory
 from typing import Final
 
 from allocator.config import POPULATE_CHUNK_BYTES
+from allocator.errors import CorruptPool
 from allocator.system.host import SHM_FOLDER
 
 _MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; the mmap module doesn't name it
@@ -33,6 +34,8 @@ class Segment:
         descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             self.nbytes = os.fstat(descriptor).st_size
+            if not self.nbytes:
+                raise CorruptPool(f"segment {name!r} is empty: its maker died, or something cut it; recreate the pool")
             self.map = mmap.mmap(descriptor, self.nbytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         finally:
             os.close(descriptor)
@@ -98,8 +101,8 @@ def create_segment(name: str, nbytes: int) -> None:
 
 
 def largest_mappable(nbytes: int, at_least: int, beside: int = 0) -> int:
-    """`nbytes`, halved until this process can map it and `beside` bytes more (`ulimit -v`, `-f`); probed without
-    a segment.
+    """`nbytes`, halved until this process can map it and `beside` bytes more (`ulimit -v`, `-f`), but at least
+    `at_least`; 0 when not even that. Probed without a segment.
 
     When `SharedMemory` fails to map, its tracker prints a traceback: so the question is asked first.
     """
@@ -112,7 +115,7 @@ def largest_mappable(nbytes: int, at_least: int, beside: int = 0) -> int:
         if (largest_file == resource.RLIM_INFINITY or nbytes <= largest_file) and _can_map(nbytes + beside):
             return nbytes
         nbytes //= 2
-    return at_least
+    return at_least if _can_map(at_least + beside) else 0
 
 
 def _can_map(nbytes: int) -> bool:
