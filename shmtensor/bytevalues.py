@@ -1,4 +1,6 @@
-"""Checked arguments of storages: sizes and positions as ints, values as bytes, claims. Pure."""
+"""Checked arguments of storages: sizes and positions as ints, values as bytes and apart from where they go, claims.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,9 @@ import numpy as np
 
 from shmtensor.errors import InvalidHeader
 
-__all__ = ["Bytes", "as_bytes", "buffer_bytes", "byte_count", "check_claim", "position"]
+__all__ = ["Bytes", "apart", "as_bytes", "buffer_bytes", "byte_count", "check_claim", "position"]
 
+Array: TypeAlias = "np.ndarray[Any, Any]"
 Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 _WORDS = struct.Struct("4Q")  # record, generation, ticket and serial are words of shared memory
@@ -50,6 +53,18 @@ def as_bytes(value: Any) -> Bytes:
     if not is_integer or (array.size and not 0 <= array.min() <= array.max() <= 255):
         raise ValueError(f"{value!r} is no byte: 0 to 255")
     return array.astype(np.uint8)
+
+
+def apart(source: Any, target: Array) -> Any:
+    """``source``, copied where it may share memory with ``target`` (rule 10).
+
+    NumPy does so itself, but not where both have one dim and step forward, nor for masks: there it trusts in an
+    order of writing that is the right one for equal strides only.
+    """
+    # How much work NumPy itself puts into the question; its stubs know fewer numbers than it takes.
+    if isinstance(source, np.ndarray) and np.may_share_memory(source, target, max_work=1):  # type: ignore[arg-type]
+        return source.copy()
+    return source
 
 
 def check_claim(host: str, pool: str, record: int, generation: int, ticket: int, serial: int) -> None:

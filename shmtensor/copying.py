@@ -12,11 +12,13 @@ import numpy as np
 
 from shmtensor import reshaping, views
 from shmtensor.base import READ_ONLY, Array, TensorBase, layout_like, plain_array, refuse_read_only
+from shmtensor.bytevalues import apart
 from shmtensor.device import check_device
 from shmtensor.dtypes import as_dtype
 from shmtensor.errors import LayoutError
 from shmtensor.indexing import Advanced, plan
 from shmtensor.layout import (
+    Ints,
     Layout,
     MemoryFormat,
     checked_shape,
@@ -73,8 +75,9 @@ class Copying(TensorBase):
         return self.reshape(reshaping.flat_shape(self._layout.shape, first, last))
 
     def ravel(self) -> Self:
-        """All elements in one dim: a view where possible, else a copy."""
-        return self.reshape(-1) if self._layout.numel else self.reshape(0)
+        """All elements in one contiguous dim: a view of a contiguous tensor, else a copy, as in torch and NumPy."""
+        whole = self.contiguous()
+        return whole._over(reshaping.view(whole._layout, (whole._layout.numel,)))
 
     def to(
         self,
@@ -133,14 +136,13 @@ class Copying(TensorBase):
         array = _as_array(source)
         if array.shape != self._layout.shape:
             array = np.broadcast_to(array, views.expand(contiguous(array.shape), self._layout.shape).shape)
-        np.copyto(self._array_to_write(), array, casting="unsafe")
+        target = self._array_to_write()
+        np.copyto(target, apart(array, target), casting="unsafe")
         return self
 
     def fill_(self, value: Any) -> Self:
         """Set every element to ``value``, a number or a tensor of one element, and return the tensor."""
-        if not np.isscalar(value):
-            value = _as_array(value).reshape(())
-        refuse_read_only(self.numpy())[...] = value
+        refuse_read_only(self.numpy())[...] = value if np.isscalar(value) else one_element(value, "fill_")
         return self
 
     def zero_(self) -> Self:
@@ -169,8 +171,8 @@ class Copying(TensorBase):
         """Write in place, through a view or through a mask or list (rule 14).
 
         ``value`` is expanded and cast; its surplus leading dims of size 1 go. Raises `OverflowError` for a
-        Python int that the dtype can't hold, `RuntimeError` where the place written to repeats its elements
-        and ``value`` is not a single one (rule 10).
+        Python int that the dtype can't hold, `LayoutError` for a value that can't be expanded, and where the
+        place written to repeats its elements and ``value`` is not a single one (rule 10).
         """
         planned = plan(self._layout, key)
         array = value.numpy() if isinstance(value, TensorBase) else value
@@ -180,7 +182,7 @@ class Copying(TensorBase):
         if layout.overlaps_itself() and np.ndim(array):
             raise _repeats(layout)
         target = self._storage.array(self._dtype, layout, not self._flags & READ_ONLY)
-        refuse_read_only(target)[... if isinstance(planned, Layout) else planned.index] = array
+        assign(refuse_read_only(target), ... if isinstance(planned, Layout) else planned.index, array)
 
     def __iter__(self) -> Iterator[Self]:
         if not self._layout.shape:
@@ -231,6 +233,36 @@ class Copying(TensorBase):
         array = _as_array(data)
         wanted = self._dtype if dtype is None else as_dtype(dtype)
         return self._copy_of(array, self._pool, wanted, contiguous(array.shape))
+
+
+def assign(target: Array, place: Any, value: Any) -> None:
+    """``target[place] = value``, as NumPy does it. Raises `LayoutError` for a value that can't be expanded."""
+    if type(place) is tuple and np.ndim(value) > 1:
+        place = (*place, ...)  # without it NumPy keeps the surplus dims of a value for a mask, and refuses it
+    try:
+        target[place] = apart(value, target)
+    except ValueError as error:
+        wanted, given = target[place].shape, np.shape(value)
+        if _can_be_expanded(given, wanted):
+            raise
+        raise LayoutError(
+            f"a value of shape {given} can't be written to a place of shape {wanted}: each of its sizes must be "
+            "1 or the same, counted from the last, and what it has more in front must be 1"
+        ) from error
+
+
+def _can_be_expanded(given: Ints, wanted: Ints) -> bool:
+    surplus = max(len(given) - len(wanted), 0)
+    aligned = zip(reversed(given), reversed(wanted), strict=False)
+    return all(size == 1 for size in given[:surplus]) and all(size in (1, into) for size, into in aligned)
+
+
+def one_element(value: Any, name: str) -> Array:
+    """The element of ``value`` as an array without dims. Raises `LayoutError` when it has none, or several."""
+    array = _as_array(value)
+    if array.size != 1:
+        raise LayoutError(f"{name} takes one element, not {array.size} of shape {array.shape}")
+    return array.reshape(())
 
 
 def refuse_writing(tensor: TensorBase) -> None:

@@ -10,10 +10,10 @@ from typing import Any, Self, SupportsIndex
 import numpy as np
 
 from shmtensor import reshaping, views
-from shmtensor.base import Array, TensorBase
-from shmtensor.copying import refuse_writing
+from shmtensor.base import Array, TensorBase, layout_like
+from shmtensor.copying import assign, one_element, refuse_writing
 from shmtensor.errors import LayoutError
-from shmtensor.layout import contiguous
+from shmtensor.layout import contiguous, preserve_format
 from shmtensor.viewing import spread
 
 __all__ = ["Picking"]
@@ -29,10 +29,14 @@ class Picking(TensorBase):
     def _copied(self, array: Array) -> Self:
         return self._copy_of(array, self._pool, self._dtype, contiguous(array.shape))
 
+    def _rearranged(self, array: Array) -> Self:
+        """A copy in the order of dims that `clone` would give it (rule 5)."""
+        return self._copy_of(array, self._pool, self._dtype, layout_like(self._layout, preserve_format))
+
     def flip(self, *dims: Any) -> Self:
         """A copy with the order of ``dims`` reversed."""
         axes = tuple(reshaping.wrap_dim(dim, self._layout) for dim in spread(dims))
-        return self._copied(np.flip(self.numpy(), axes))
+        return self._rearranged(np.flip(self.numpy(), axes if self._layout.shape else ()))
 
     def fliplr(self) -> Self:
         """A copy with dim 1 reversed."""
@@ -46,7 +50,11 @@ class Picking(TensorBase):
         """A copy shifted along ``dims``, what leaves at one end coming back at the other; flattened for
         None.
         """
-        return self._copied(np.roll(self.numpy(), shifts, dims))
+        if dims is None:
+            return self._copied(np.roll(self.numpy(), shifts))
+        named = (dims,) if isinstance(dims, SupportsIndex) else dims
+        axes = [reshaping.existing_dim(dim, self._layout, "roll") for dim in named]
+        return self._copied(np.roll(self.numpy(), shifts, axes))
 
     def repeat(self, *repeats: Any) -> Self:
         """A copy repeated so many times along each dim; there may be more counts than dims, for new leading
@@ -65,7 +73,11 @@ class Picking(TensorBase):
         """A copy of the indices ``index``, a row of ints, of one dim."""
         axis = reshaping.wrap_dim(dim, self._layout)
         picked = np.take(np.atleast_1d(self.numpy()), _row(index), axis)
-        return self._copied(picked if self._layout.shape else picked.reshape(()))
+        if self._layout.shape:
+            return self._copied(picked)
+        if picked.size != 1:
+            raise LayoutError(f"index_select: {picked.size} indices of a 0-d tensor, which has one element: give one")
+        return self._copied(picked.reshape(()))
 
     def take(self, index: Any) -> Self:
         """A copy of the elements at ``index`` of the flattened tensor, in the shape of ``index``."""
@@ -83,7 +95,7 @@ class Picking(TensorBase):
         chosen = np.asarray(mask)
         views.expand(contiguous(chosen.shape), self._layout.shape)
         array = self.numpy()
-        array[np.broadcast_to(chosen, array.shape)] = np.asarray(value).reshape(())
+        array[np.broadcast_to(chosen, array.shape)] = one_element(value, "masked_fill_")
         return self
 
     def masked_fill(self, mask: Any, value: Any) -> Self:
@@ -96,13 +108,13 @@ class Picking(TensorBase):
     def index_fill_(self, dim: SupportsIndex, index: Any, value: Any) -> Self:
         """Set the indices ``index``, a row of ints, of one dim to ``value``; returns the tensor."""
         refuse_writing(self)
-        self.numpy()[self._at(dim, index)] = np.asarray(value).reshape(())
+        self.numpy()[self._at(dim, index)] = one_element(value, "index_fill_")
         return self
 
     def index_copy_(self, dim: SupportsIndex, index: Any, source: Any) -> Self:
         """Write ``source`` to the indices ``index``, a row of ints, of one dim; returns the tensor."""
         refuse_writing(self)
-        self.numpy()[self._at(dim, index)] = np.asarray(source)
+        assign(self.numpy(), self._at(dim, index), np.asarray(source))
         return self
 
     def _at(self, dim: SupportsIndex, index: Any) -> tuple[Any, ...]:

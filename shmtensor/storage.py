@@ -37,7 +37,7 @@ from allocator import (
     find_pool,
     set_default_pool,
 )
-from shmtensor.bytevalues import Bytes, as_bytes, buffer_bytes, byte_count, check_claim, position
+from shmtensor.bytevalues import Bytes, apart, as_bytes, buffer_bytes, byte_count, check_claim, position
 from shmtensor.device import CPU, Device
 from shmtensor.dtypes import DType, uint8
 from shmtensor.layout import Layout, check_within
@@ -294,7 +294,8 @@ class Storage:
     def __setitem__(self, key: Any, value: Any) -> None:
         """Write a byte, or the bytes of a slice. Raises `ValueError` for a value that is no byte."""
         place = key if isinstance(key, slice) else position(key)
-        self._bytes_to_write()[place] = as_bytes(value)
+        target = self._bytes_to_write()
+        target[place] = apart(as_bytes(value), target)
 
     def _as_tensor(self) -> Any:
         from shmtensor.tensors import Tensor  # above us; only slices need it

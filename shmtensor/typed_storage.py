@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from shmtensor.bytevalues import position
+from shmtensor.bytevalues import apart, position
 from shmtensor.device import Device
 from shmtensor.dtypes import DType
 from shmtensor.layout import Layout
@@ -126,7 +126,8 @@ class TypedStorage:
         hold.
         """
         place = key if isinstance(key, slice) else position(key)
-        self._array_to_write()[place] = value._array() if isinstance(value, TypedStorage) else value
+        target = self._array_to_write()
+        target[place] = apart(value._array() if isinstance(value, TypedStorage) else value, target)
 
     def _part(self, cut: slice) -> TypedStorage:
         first, last, step = cut.indices(self.size())

@@ -114,27 +114,28 @@ class Viewing(TensorBase):
     @property
     def mT(self) -> Self:
         """The last two dims swapped."""
-        if self._layout.ndim < 2:
-            raise LayoutError(f"mT needs 2 dims or more, the tensor has shape {self._layout.shape}")
-        return self._over(views.transpose(self._layout, -2, -1))
+        return self._over(_last_two_swapped(self._layout, "mT"))
 
     @property
     def H(self) -> Self:
-        """The transpose of a real matrix. Raises `LayoutError` for complex elements, which would have to be
-        copied.
+        """The transpose of a real matrix. Raises `LayoutError` for another number of dims, and for complex
+        elements, which would have to be copied.
         """
         _refuse_complex(self._dtype, "H")
+        if self._layout.ndim != 2:
+            raise LayoutError(f"H is for a matrix, the tensor has shape {self._layout.shape}: use mH or permute")
         return self._over(_transposed(self._layout))
 
     @property
     def mH(self) -> Self:
         """The last two dims of a real tensor swapped. Raises `LayoutError` for complex elements."""
-        return self.adjoint()
+        _refuse_complex(self._dtype, "mH")
+        return self._over(_last_two_swapped(self._layout, "mH"))
 
     def adjoint(self) -> Self:
         """The last two dims of a real tensor swapped. Raises `LayoutError` for complex elements."""
         _refuse_complex(self._dtype, "adjoint")
-        return self._over(views.transpose(self._layout, -2, -1))
+        return self._over(_last_two_swapped(self._layout, "adjoint"))
 
     def movedim(self, source: Dims, destination: Dims) -> Self:
         """The dims ``source`` moved to the places ``destination``; the others keep their order."""
@@ -327,6 +328,12 @@ def _transposed(layout: Layout) -> Layout:
     if layout.ndim > 2:
         raise LayoutError(f"t() is for 2 dims at most, the tensor has shape {layout.shape}: use permute or mT")
     return views.transpose(layout, 0, 1) if layout.ndim == 2 else layout
+
+
+def _last_two_swapped(layout: Layout, name: str) -> Layout:
+    if layout.ndim < 2:
+        raise LayoutError(f"{name} needs 2 dims or more, the tensor has shape {layout.shape}")
+    return views.transpose(layout, -2, -1)
 
 
 def _refuse_complex(dtype: DType, name: str) -> None:

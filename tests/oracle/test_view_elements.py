@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
+from oracle.drawing import draw_dense_stride
 
 from shmtensor import views
 from shmtensor.errors import LayoutError
@@ -44,17 +45,6 @@ def numpy_addresses(array: Array) -> Array:
 
 def layout_addresses(layout: Layout, itemsize: int) -> Array:
     return addresses(layout.shape, tuple(s * itemsize for s in layout.stride), layout.offset * itemsize)
-
-
-def draw_dense_stride(rng: random.Random, shape: Ints) -> Ints:
-    """Strides that follow one another but for an odd one now and then, and any stride at all where the size is 1."""
-    strides, running = [0] * len(shape), rng.choice((1, 1, 1, 2))
-    dims = list(range(len(shape)))[::-1] if rng.random() < 0.7 else rng.sample(range(len(shape)), len(shape))
-    for dim in dims:
-        running += rng.random() < 0.1
-        strides[dim] = running if shape[dim] != 1 else rng.choice((0, 1, 7, running))
-        running *= max(shape[dim], 1)
-    return tuple(strides)
 
 
 def draw_start(rng: random.Random) -> tuple[Array, Layout]:

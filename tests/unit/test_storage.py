@@ -89,6 +89,12 @@ def test_fill_copy_and_clone() -> None:
     assert bytes(storage) == b"wxyz"
 
 
+def test_slices_that_overlap_are_written_as_if_copied_first() -> None:
+    storage = st.Storage.from_buffer(bytes(range(20)))
+    storage[8:14] = storage[5:17:2]
+    assert storage.tolist()[8:14] == [5, 7, 9, 11, 13, 15]
+
+
 def test_from_buffer_takes_items_of_any_size() -> None:
     numbers = np.arange(6, dtype=np.int32).reshape(2, 3)
     assert bytes(st.Storage.from_buffer(numbers)) == numbers.tobytes()

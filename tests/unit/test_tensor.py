@@ -181,9 +181,21 @@ def test_reshape_flatten_and_contiguous_copy_where_they_must() -> None:
     assert grid(3, 4).contiguous().stride() == (4, 1)
 
 
+def test_ravel_is_contiguous_where_reshape_may_be_a_view_with_a_stride() -> None:
+    tensor = grid(5, 5)[:, 1]
+    assert (tensor.reshape(-1).stride(), tensor.reshape(-1).is_set_to(tensor)) == ((5,), True)
+    assert (tensor.ravel().stride(), tensor.ravel().tolist()) == ((1,), [1.0, 6.0, 11.0, 16.0, 21.0])
+    assert not tensor.ravel().is_view()
+    assert grid(2, 3).ravel().is_view()
+    assert st.zeros(0, 3).ravel().shape == (0,)
+
+
 def test_transposes_of_one_dim_and_of_too_many() -> None:
     assert grid(3).t().shape == (3,)
     assert grid(2, 3).H.shape == (3, 2)
+    for transpose in (lambda: grid(3).H, lambda: grid(3).mH, lambda: grid(3).adjoint()):
+        with pytest.raises(st.LayoutError, match=r"shape \(3,\)"):
+            transpose()
     with pytest.raises(st.LayoutError, match="permute"):
         grid(2, 2, 2).t()
     with pytest.raises(st.LayoutError):
@@ -406,6 +418,30 @@ def test_source_and_destination_may_overlap() -> None:
     assert square.tolist() == np.arange(9).reshape(3, 3).T.tolist()
 
 
+@pytest.mark.parametrize("write", ["copy_", "index", "list", "mask", "index_copy_"])
+def test_rows_that_step_differently_overlap_as_if_the_source_had_been_copied(write: str) -> None:
+    """NumPy's own assignment gets these wrong: it only turns the order around."""
+    tensor = grid(20)
+    source, place = tensor[5:17:2], tensor[8:14]
+    if write == "copy_":
+        place.copy_(source)
+    elif write == "index":
+        tensor[8:14] = source
+    elif write == "list":
+        tensor[list(range(8, 14))] = source
+    elif write == "mask":
+        tensor[np.isin(np.arange(20), range(8, 14))] = source
+    else:
+        tensor.index_copy_(0, range(8, 14), source)
+    assert tensor[8:14].tolist() == [5.0, 7.0, 9.0, 11.0, 13.0, 15.0]
+
+
+def test_a_mask_takes_a_value_with_surplus_dims_of_size_one() -> None:
+    tensor = grid(4)
+    tensor[np.array([True, False, True, False])] = np.array([[7, 8]])
+    assert tensor.tolist() == [7.0, 1.0, 8.0, 3.0]
+
+
 def test_copy_casts_and_expands_but_drops_no_dims() -> None:
     tensor = st.zeros(2, 3, dtype="int32")
     assert tensor.copy_([1.9, 2.2, 3.0]) is tensor
@@ -478,6 +514,8 @@ def test_picking_does_what_numpy_does() -> None:
         assert np.array_equal(np.asarray(made), expected)
         assert made.dtype == np.float32
         assert min(made.stride(), default=0) >= 0
+    assert st.tensor(3).flip(0).item() == 3
+    assert tensor.t().flip(0).stride() == (1, 4)  # in the order of dims that a clone has
     tensor.index_fill_(0, [1], -1).index_copy_(1, [0], st.zeros(3, 1))
     assert tensor.tolist() == [[0, 1, 2, 3], [0, -1, -1, -1], [0, 9, 10, 11]]
 
