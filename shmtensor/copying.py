@@ -76,8 +76,10 @@ class Copying(TensorBase):
 
     def ravel(self) -> Self:
         """All elements in one contiguous dim: a view of a contiguous tensor, else a copy, as in torch and NumPy."""
-        whole = self.contiguous()
-        return whole._over(reshaping.view(whole._layout, (whole._layout.numel,)))
+        flat = (self._layout.numel,)
+        if self._layout.is_contiguous():
+            return self._over(reshaping.view(self._layout, flat))
+        return self._copy_of(self.numpy().reshape(flat), self._pool, self._dtype, contiguous(flat))
 
     def to(
         self,
