@@ -239,24 +239,27 @@ class Copying(TensorBase):
 
 def assign(target: Array, place: Any, value: Any) -> None:
     """``target[place] = value``, as NumPy does it. Raises `LayoutError` for a value that can't be expanded."""
-    if type(place) is tuple and np.ndim(value) > 1:
-        place = (*place, ...)  # without it NumPy keeps the surplus dims of a value for a mask, and refuses it
+    if type(place) is tuple:
+        place = tuple([apart(each, target) for each in place])  # a mask of the tensor itself, say
+        if np.ndim(value) > 1:
+            place = (*place, ...)  # without it NumPy keeps the surplus dims of a value for a mask, and refuses it
+    if isinstance(value, np.ndarray) and not value.size:
+        _check_expandable(value.shape, target[place].shape)  # NumPy lets any pass that has no element
     try:
         target[place] = apart(value, target)
-    except ValueError as error:
-        wanted, given = target[place].shape, np.shape(value)
-        if _can_be_expanded(given, wanted):
-            raise
+    except ValueError:
+        _check_expandable(np.shape(value), target[place].shape)
+        raise
+
+
+def _check_expandable(given: Ints, wanted: Ints) -> None:
+    surplus = max(len(given) - len(wanted), 0)
+    aligned = zip(reversed(given), reversed(wanted), strict=False)
+    if any(size != 1 for size in given[:surplus]) or any(size not in (1, into) for size, into in aligned):
         raise LayoutError(
             f"a value of shape {given} can't be written to a place of shape {wanted}: each of its sizes must be "
             "1 or the same, counted from the last, and what it has more in front must be 1"
-        ) from error
-
-
-def _can_be_expanded(given: Ints, wanted: Ints) -> bool:
-    surplus = max(len(given) - len(wanted), 0)
-    aligned = zip(reversed(given), reversed(wanted), strict=False)
-    return all(size == 1 for size in given[:surplus]) and all(size in (1, into) for size, into in aligned)
+        )
 
 
 def one_element(value: Any, name: str) -> Array:

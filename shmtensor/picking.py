@@ -95,7 +95,7 @@ class Picking(TensorBase):
         chosen = np.asarray(mask)
         views.expand(contiguous(chosen.shape), self._layout.shape)
         array = self.numpy()
-        array[np.broadcast_to(chosen, array.shape)] = one_element(value, "masked_fill_")
+        assign(array, (np.broadcast_to(chosen, array.shape),), one_element(value, "masked_fill_"))
         return self
 
     def masked_fill(self, mask: Any, value: Any) -> Self:
@@ -108,7 +108,7 @@ class Picking(TensorBase):
     def index_fill_(self, dim: SupportsIndex, index: Any, value: Any) -> Self:
         """Set the indices ``index``, a row of ints, of one dim to ``value``; returns the tensor."""
         refuse_writing(self)
-        self.numpy()[self._at(dim, index)] = one_element(value, "index_fill_")
+        assign(self.numpy(), self._at(dim, index), one_element(value, "index_fill_"))
         return self
 
     def index_copy_(self, dim: SupportsIndex, index: Any, source: Any) -> Self:

@@ -59,7 +59,8 @@ def draw_to(rng: random.Random, sides: Sides) -> Step:
         return a if order is None else in_order(a, name)
 
     differs = {}
-    if name == "contiguous_format" and not array.flags.c_contiguous and not copy and dtype == array.dtype:
+    is_plain = array.flags.c_contiguous and 1 not in array.shape
+    if name == "contiguous_format" and not is_plain and not copy and dtype == array.dtype:
         differs["torch"] = "to(contiguous_format) makes it contiguous; torch's gives any but channels_last as it is"
     if name.startswith("channels") and min(array.shape, default=2) < 2 and is_laid_out(array, name):
         differs["torch"] = "rule 4: what has the real strides is given as it is; torch copies some ambiguous shapes"
@@ -99,7 +100,14 @@ def draw_picking(rng: random.Random, sides: Sides) -> Step:
     if name == "roll":
         by = rng.randint(-3, 3)
         differs = {} if math.prod(shape) else {"torch": "without elements torch does not look at the dim"}
-        return call("roll", by, dim, numpy=lambda a: rolled(a, by, dim), differs=differs)
+        return Step(
+            f"roll({by}, {dim})",
+            lambda t: t.roll(by, dim),
+            # Ours is contiguous; what torch's strides are where the size is 1 or 0 is of no consequence.
+            lambda x: x.roll(by, dim).clone(memory_format=sides.torch.contiguous_format),
+            lambda a: rolled(a, by, dim),
+            differs,
+        )
     if name in ("repeat", "tile"):
         counts = [
             rng.choice((0, 1, 1, 2))

@@ -79,10 +79,12 @@ def is_pick(part: Any) -> bool:
 
 
 def reached(a: Array, key: tuple[Any, ...]) -> tuple[Array, Any]:
-    """What ``key`` indexes once its ints are applied, and the rest of it (rule 14, as in torch; NumPy would put the
-    dim of a list that stands apart from an int in front).
+    """What ``key`` indexes once its ints are applied, and the rest of it, without an Ellipsis between arrays.
+
+    Rule 14, as in torch: NumPy would put the dim of a list in front when an int that stands apart from it, or an
+    Ellipsis for no dims, is in the same index.
     """
-    if not any(is_pick(part) for part in key) or not any(is_int(part) for part in key):
+    if not any(is_pick(part) for part in key):
         return a, (*key, ...) if Ellipsis not in [part for part in key if part is Ellipsis] else key
     widths = widths_of(key)
     spare = a.ndim - sum(widths)

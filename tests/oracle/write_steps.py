@@ -211,7 +211,9 @@ def draw_setitem(rng: random.Random, sides: Sides) -> Step:
             if repeats(part if picks else part[rest]):
                 raise ValueError("rule 10")
             surplus = max(value.ndim - len(room), 0)
-            np.broadcast_to(value.reshape(value.shape[surplus:]), room)  # NumPy lets pass what has no element
+            if value.shape[:surplus] != (1,) * surplus:  # NumPy lets any value pass that has no element
+                raise ValueError(value.shape)
+            np.broadcast_to(value.reshape(value.shape[surplus:]), room)
         part[rest] = value
         return a
 

@@ -436,6 +436,18 @@ def test_rows_that_step_differently_overlap_as_if_the_source_had_been_copied(wri
     assert tensor[8:14].tolist() == [5.0, 7.0, 9.0, 11.0, 13.0, 15.0]
 
 
+def test_a_mask_may_be_part_of_what_it_masks() -> None:
+    """NumPy's own assignment reads the mask while it writes."""
+    bools = st.tensor([True, False, False, False, True, False])
+    for write in (lambda t: t[1:].masked_fill_(t[:-1], True), lambda t: t[1:].__setitem__(t[:-1], True)):
+        written = bools.clone()
+        write(written)
+        assert written.tolist() == [True, True, False, False, True, True]
+    places = st.tensor([1, 2, 3, 0])
+    places[places] = 0
+    assert places.tolist() == [0, 0, 0, 0]
+
+
 def test_a_mask_takes_a_value_with_surplus_dims_of_size_one() -> None:
     tensor = grid(4)
     tensor[np.array([True, False, True, False])] = np.array([[7, 8]])
