@@ -137,7 +137,7 @@ class Copying(TensorBase):
         """
         array = _as_array(source)
         if array.shape != self._layout.shape:
-            array = np.broadcast_to(array, views.expand(contiguous(array.shape), self._layout.shape).shape)
+            array = expanded(array, self._layout.shape, "copy_: a source")
         target = self._array_to_write()
         np.copyto(target, apart(array, target), casting="unsafe")
         return self
@@ -260,6 +260,18 @@ def _check_expandable(given: Ints, wanted: Ints) -> None:
             f"a value of shape {given} can't be written to a place of shape {wanted}: each of its sizes must be "
             "1 or the same, counted from the last, and what it has more in front must be 1"
         )
+
+
+def expanded(array: Array, shape: Ints, what: str) -> Array:
+    """``array`` repeated to ``shape`` (rule 7). Raises `LayoutError`, which says ``what`` the array is."""
+    try:
+        views.expand(contiguous(array.shape), shape)
+    except LayoutError as error:
+        raise LayoutError(
+            f"{what} of shape {array.shape} can't be expanded to shape {shape}: each of its sizes must be 1 or the "
+            "same, counted from the last, and it can't have more dims"
+        ) from error
+    return np.broadcast_to(array, shape)
 
 
 def one_element(value: Any, name: str) -> Array:

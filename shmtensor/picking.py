@@ -11,7 +11,7 @@ import numpy as np
 
 from shmtensor import reshaping, views
 from shmtensor.base import Array, TensorBase, layout_like
-from shmtensor.copying import assign, one_element, refuse_writing
+from shmtensor.copying import assign, expanded, one_element, refuse_writing
 from shmtensor.errors import LayoutError
 from shmtensor.layout import contiguous, preserve_format
 from shmtensor.viewing import spread
@@ -93,9 +93,8 @@ class Picking(TensorBase):
         """Set the elements where ``mask``, expanded to this shape, is true; returns the tensor."""
         refuse_writing(self)
         chosen = np.asarray(mask)
-        views.expand(contiguous(chosen.shape), self._layout.shape)
         array = self.numpy()
-        assign(array, (np.broadcast_to(chosen, array.shape),), one_element(value, "masked_fill_"))
+        assign(array, (expanded(chosen, array.shape, "masked_fill_: a mask"),), one_element(value, "masked_fill_"))
         return self
 
     def masked_fill(self, mask: Any, value: Any) -> Self:

@@ -29,22 +29,23 @@ def existing_dim(dim: SupportsIndex, layout: Layout, what: str) -> int:
     return wrapped_among(dim, layout.ndim, layout)
 
 
-def resolve_shape(shape: Shape, numel: int) -> Ints:
-    """``shape`` with its one -1 replaced by the size that makes ``numel`` elements (rule 2)."""
+def resolve_shape(shape: Shape, numel: int, whole: str = "the tensor") -> Ints:
+    """``shape`` with its one -1 replaced by the size that makes ``numel`` elements (rule 2), as ``whole`` has."""
     sizes = tuple(map(index, shape))
+    if min(sizes, default=0) < -1:
+        raise LayoutError(f"shape {sizes} has a negative size; only -1 has a meaning: the size that fits")
     if -1 not in sizes:
         if prod(checked_shape(sizes)) != numel:
-            raise LayoutError(f"shape {sizes} has {prod(sizes)} elements, the tensor has {numel}")
+            raise LayoutError(f"shape {sizes} has {prod(sizes)} elements, {whole} has {numel}")
         return sizes
     at = sizes.index(-1)
-    rest = checked_shape(sizes[:at] + sizes[at + 1 :]) if sizes.count(-1) == 1 else None
-    if rest is None:
+    if sizes.count(-1) > 1:
         raise LayoutError(f"shape {sizes} has more than one -1: only one size can be worked out")
-    known = prod(rest)
+    known = prod(sizes[:at] + sizes[at + 1 :])
     if known == 0:
         raise LayoutError(f"shape {sizes}: beside a size of 0, -1 could be any size; write the size itself")
     if numel % known:
-        raise LayoutError(f"shape {sizes}: {numel} elements can't be divided by {known}")
+        raise LayoutError(f"shape {sizes}: the {numel} elements of {whole} can't be divided by {known}")
     return (*sizes[:at], numel // known, *sizes[at + 1 :])
 
 
@@ -115,8 +116,8 @@ def unflatten(layout: Layout, dim: SupportsIndex, sizes: Shape) -> Layout:
     at = existing_dim(dim, layout, "unflatten")
     inner = tuple(sizes)
     if not inner:
-        raise LayoutError("unflatten: sizes is empty; it needs one size at least")
-    split = resolve_shape(inner, layout.shape[at])
+        raise LayoutError(f"unflatten: no sizes for dim {at} of shape {layout.shape}; it needs one at least")
+    split = resolve_shape(inner, layout.shape[at], f"dim {at} of shape {layout.shape}")
     return view(layout, (*layout.shape[:at], *split, *layout.shape[at + 1 :]))
 
 

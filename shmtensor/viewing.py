@@ -213,15 +213,15 @@ class Viewing(TensorBase):
 
     def hsplit(self, sections: Dims) -> tuple[Self, ...]:
         """`tensor_split` of dim 1, or of dim 0 of a row; equal pieces only."""
-        return self._over_each(_equal_pieces(self._layout, sections, 1 if self._layout.ndim > 1 else 0, 1))
+        return self._over_each(_equal_pieces(self._layout, sections, 1 if self._layout.ndim > 1 else 0, "hsplit", 1))
 
     def vsplit(self, sections: Dims) -> tuple[Self, ...]:
         """`tensor_split` of dim 0 of two dims or more; equal pieces only."""
-        return self._over_each(_equal_pieces(self._layout, sections, 0, 2))
+        return self._over_each(_equal_pieces(self._layout, sections, 0, "vsplit", 2))
 
     def dsplit(self, sections: Dims) -> tuple[Self, ...]:
         """`tensor_split` of dim 2 of three dims or more; equal pieces only."""
-        return self._over_each(_equal_pieces(self._layout, sections, 2, 3))
+        return self._over_each(_equal_pieces(self._layout, sections, 2, "dsplit", 3))
 
     @property
     def real(self) -> Self:
@@ -346,11 +346,14 @@ def _require_complex(dtype: DType, name: str) -> None:
         raise LayoutError(f"{name} needs complex elements, not {dtype}")
 
 
-def _equal_pieces(layout: Layout, sections: Dims, dim: int, least_ndim: int) -> tuple[Layout, ...]:
+def _equal_pieces(layout: Layout, sections: Dims, dim: int, name: str, least_ndim: int) -> tuple[Layout, ...]:
     if layout.ndim < least_ndim:
-        raise LayoutError(f"this split needs {least_ndim} dims or more, the tensor has shape {layout.shape}")
+        raise LayoutError(f"{name} needs {least_ndim} dims or more, the tensor has shape {layout.shape}")
     if isinstance(sections, SupportsIndex) and index(sections) > 0 and layout.shape[dim] % index(sections):
-        raise LayoutError(f"dim {dim} of shape {layout.shape} can't be split into {index(sections)} equal pieces")
+        raise LayoutError(
+            f"{name}: dim {dim} of shape {layout.shape} can't be split into {index(sections)} equal pieces. "
+            "tensor_split makes unequal ones"
+        )
     return views.tensor_split(layout, sections, dim)
 
 
@@ -358,8 +361,8 @@ def _layout_over(storage: Storage, itemsize: int, offset: int, size: Any, stride
     whole: Ints = (max(storage.block.nbytes // itemsize - offset, 0),)
     from_start = Layout((), (), 0)
     if size is None:
-        return views.as_strided(from_start, whole, (1,), offset)
-    return views.as_strided(from_start, size, _default(size) if stride is None else stride, offset)
+        return views.as_strided(from_start, whole, (1,), offset, "set_")
+    return views.as_strided(from_start, size, _default(size) if stride is None else stride, offset, "set_")
 
 
 def _default(size: Sequence[SupportsIndex]) -> Ints:

@@ -78,7 +78,9 @@ def expand(layout: Layout, shape: Shape) -> Layout:
     target = tuple(map(index, shape))
     added = len(target) - layout.ndim
     if added < 0:
-        raise LayoutError(f"expand to {target}: the tensor has more dims, its shape is {layout.shape}")
+        raise LayoutError(
+            f"expand to {target}: the tensor has more dims, its shape is {layout.shape}. squeeze or select drops some"
+        )
     sizes, strides = list(layout.shape), list(layout.stride)
     for dim in range(layout.ndim):
         wanted = target[added + dim]
@@ -148,7 +150,10 @@ def movedim(
     """The ``source`` dims moved to the places ``destination``; the other dims keep their order."""
     sources, places = _dims(source, layout), _dims(destination, layout)
     if len(sources) != len(places) or len(set(sources)) < len(sources) or len(set(places)) < len(places):
-        raise LayoutError(f"movedim: dims {sources} can't move to {places}: as many places as dims, and none twice")
+        raise LayoutError(
+            f"movedim: dims {sources} of shape {layout.shape} can't move to {places}: it takes as many places as dims, "
+            "and none twice"
+        )
     if not layout.shape:
         return layout
     target = dict(zip(places, sources, strict=True))
@@ -160,7 +165,7 @@ def squeeze(layout: Layout, dims: SupportsIndex | Sequence[SupportsIndex] | None
     """Without those of ``dims`` that have size 1; without all dims of size 1 for None."""
     named = range(layout.ndim) if dims is None else _dims(dims, layout)
     if len(set(named)) < len(named):
-        raise LayoutError(f"squeeze: a dim is named twice in {tuple(named)}")
+        raise LayoutError(f"squeeze: a dim of shape {layout.shape} is named twice in {tuple(named)}")
     kept = [dim for dim in range(layout.ndim) if dim not in named or layout.shape[dim] != 1]
     return Layout(tuple(layout.shape[d] for d in kept), tuple(layout.stride[d] for d in kept), layout.offset)
 
@@ -224,7 +229,9 @@ def narrow(layout: Layout, dim: SupportsIndex, start: SupportsIndex, length: Sup
         raise IndexError(f"narrow: start {first} is out of range for dim {d} with size {size} of shape {layout.shape}")
     first += size if first < 0 else 0
     if count < 0 or first + count > size:
-        raise LayoutError(f"narrow: {count} indices from {first} on don't fit dim {d} with size {size}")
+        raise LayoutError(
+            f"narrow: {count} indices from {first} on don't fit dim {d} with size {size} of shape {layout.shape}"
+        )
     return _cut(layout, d, first, count, 1)
 
 
@@ -247,7 +254,10 @@ def unfold(layout: Layout, dim: SupportsIndex, size: SupportsIndex, step: Suppor
     d, window, apart = wrap_dim(dim, layout), index(size), index(step)
     whole, span = (layout.shape[d], layout.stride[d]) if layout.shape else (1, 1)
     if not 0 <= window <= whole or apart < 1:
-        raise LayoutError(f"unfold: windows of size {window}, {apart} apart, don't fit dim {d} with size {whole}")
+        raise LayoutError(
+            f"unfold: windows of size {window}, {apart} apart, don't fit dim {d} with size {whole} of shape "
+            f"{layout.shape}: their size is 0 to {whole}, and they are 1 or more apart"
+        )
     if not layout.shape:
         return Layout((window,), (1,), layout.offset)
     shape = (*layout.shape[:d], (whole - window) // apart + 1, *layout.shape[d + 1 :], window)
@@ -255,17 +265,19 @@ def unfold(layout: Layout, dim: SupportsIndex, size: SupportsIndex, step: Suppor
     return Layout(shape, stride, layout.offset)
 
 
-def as_strided(layout: Layout, shape: Shape, stride: Shape, offset: SupportsIndex | None = None) -> Layout:
+def as_strided(
+    layout: Layout, shape: Shape, stride: Shape, offset: SupportsIndex | None = None, what: str = "as_strided"
+) -> Layout:
     """Any layout over the same storage, at this one's offset unless given (rule 9).
 
-    The caller must `check_within` the storage. Negative numbers raise `LayoutError`.
+    The caller must `check_within` the storage. Negative numbers raise `LayoutError`, which says ``what`` was called.
     """
     sizes, strides = checked_shape(shape), tuple(map(index, stride))
     start = layout.offset if offset is None else index(offset)
     if len(sizes) != len(strides):
-        raise LayoutError(f"as_strided: shape {sizes} and strides {strides} differ in length")
+        raise LayoutError(f"{what}: shape {sizes} and strides {strides} differ in length")
     if start < 0 or any(step < 0 for step in strides):
-        raise LayoutError(f"as_strided: strides {strides} and offset {start} must not be negative. To reverse use flip")
+        raise LayoutError(f"{what}: strides {strides} and offset {start} must not be negative. To reverse use flip")
     return Layout(sizes, strides, start)
 
 
@@ -282,12 +294,15 @@ def split(layout: Layout, size: SupportsIndex | Sequence[SupportsIndex], dim: Su
     if isinstance(size, SupportsIndex):
         each = index(size)
         if each < 0 or (each == 0 and whole):
-            raise LayoutError(f"split: pieces of size {each} of dim {d} with size {whole}")
+            raise LayoutError(f"split: dim {d} with size {whole} of shape {layout.shape} has no pieces of size {each}")
         count = max(-(-whole // each), 1) if each else 1
         return _pieces(layout, d, [min(each, whole - each * piece) for piece in range(count)])
     sizes = list(map(index, size))
     if sum(sizes) != whole or any(each < 0 for each in sizes):
-        raise LayoutError(f"split: sizes {sizes} don't add up to size {whole} of dim {d}")
+        raise LayoutError(
+            f"split: sizes {sizes} must be 0 or more and add up to size {whole} of dim {d} of shape {layout.shape}; "
+            f"they make {sum(sizes)}"
+        )
     return _pieces(layout, d, sizes)
 
 
@@ -295,7 +310,7 @@ def chunk(layout: Layout, chunks: SupportsIndex, dim: SupportsIndex = 0) -> tupl
     """Pieces of ``ceil(n / chunks)``, maybe fewer than ``chunks``; size 0 gives all of them (rule 6)."""
     d, count = existing_dim(dim, layout, "chunk"), index(chunks)
     if count < 1:
-        raise LayoutError(f"chunk: into {count} pieces; it needs 1 or more")
+        raise LayoutError(f"chunk: dim {d} of shape {layout.shape} into {count} pieces; it needs 1 or more")
     whole = layout.shape[d]
     return split(layout, -(-whole // count), d) if whole else _pieces(layout, d, [0] * count)
 
@@ -308,7 +323,7 @@ def tensor_split(
     if isinstance(sections, SupportsIndex):
         count = index(sections)
         if count < 1:
-            raise LayoutError(f"tensor_split: into {count} pieces; it needs 1 or more")
+            raise LayoutError(f"tensor_split: dim {d} of shape {layout.shape} into {count} pieces; it needs 1 or more")
         each, longer = divmod(layout.shape[d], count)
         return _pieces(layout, d, [each + (piece < longer) for piece in range(count)])
     bounds = [None, *map(index, sections), None]

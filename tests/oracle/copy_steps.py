@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import numpy as np
 from oracle.drawing import draw_dim, size_at
@@ -58,35 +59,28 @@ def draw_to(rng: random.Random, sides: Sides) -> Step:
         a = a.astype(dtype)
         return a if order is None else in_order(a, name)
 
+    def in_torch(x: Any) -> Any:
+        format_, kind = getattr(sides.torch, name), getattr(sides.torch, dtype)
+        insists = copy
+        if name != "preserve_format" and kind == x.dtype and not copy:
+            # torch's is content with strides that go in the order of a format; ours gives what was asked for.
+            made = sides.torch.empty(x.shape, memory_format=format_, device="meta")
+            fits = x.is_contiguous() if name == "contiguous_format" else x.stride() == made.stride()
+            if fits:
+                return x
+            insists = True
+        return x.to(kind, copy=insists, memory_format=format_)
+
     differs = {}
-    is_plain = array.flags.c_contiguous and 1 not in array.shape
-    if name == "contiguous_format" and not is_plain and not copy and dtype == array.dtype:
-        differs["torch"] = "to(contiguous_format) makes it contiguous; torch's gives any but channels_last as it is"
-    if name.startswith("channels") and min(array.shape, default=2) < 2 and is_laid_out(array, name):
-        differs["torch"] = "rule 4: what has the real strides is given as it is; torch copies some ambiguous shapes"
     if name.startswith("channels") and (0 in array.shape or 1 in array.shape):
         differs["numpy"] = "rule 4: to makes real channels_last strides where the shape is ambiguous"
     return Step(
         f"to({dtype}, copy={copy}, {name})",
         lambda t: t.to(dtype, copy=copy, memory_format=getattr(st, name)),
-        lambda x: x.to(getattr(sides.torch, dtype), copy=copy, memory_format=getattr(sides.torch, name)),
+        in_torch,
         in_numpy,
         differs,
     )
-
-
-def is_laid_out(array: Array, name: str) -> bool:
-    """Whether an array has the very strides of a format, also where the size is 1 (rule 4)."""
-    try:
-        order = order_of(name, array.ndim)
-    except ValueError:
-        return False
-    running = array.itemsize
-    for dim in reversed(order):
-        if array.strides[dim] != running:
-            return False
-        running *= array.shape[dim]
-    return True
 
 
 def draw_picking(rng: random.Random, sides: Sides) -> Step:

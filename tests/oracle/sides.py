@@ -95,6 +95,7 @@ def outcome(act: Act, tensor: Any) -> Any:
         return act(tensor)
     except REFUSALS as error:
         # A traceback holds arrays of the frames it passed, and while one lives no storage can move.
+        error.__context__ = error.__cause__ = None
         return error.with_traceback(None)
 
 

@@ -398,7 +398,11 @@ def draw_pieces_step(rng: random.Random, sides: Sides) -> Step:
     pieces = draw_pieces(rng, size)
     while name == "split_with_sizes" and isinstance(pieces, int):
         pieces = draw_pieces(rng, size)
-    return call(name, pieces, dim, numpy=lambda a: splits_of(a, pieces, dim))
+    is_wrong = pieces < 0 if isinstance(pieces, int) else sum(pieces) != size
+    error_differs = (
+        {"torch": "wrong pieces, and maybe a wrong dim: it depends on what is looked at first"} if is_wrong else {}
+    )
+    return call(name, pieces, dim, numpy=lambda a: splits_of(a, pieces, dim), error_differs=error_differs)
 
 
 def all_of(a: Array, dim: int) -> list[Array]:
