@@ -63,7 +63,7 @@ def draw_to(rng: random.Random, sides: Sides) -> Step:
         format_, kind = getattr(sides.torch, name), getattr(sides.torch, dtype)
         insists = copy
         if name != "preserve_format" and kind == x.dtype and not copy:
-            # torch's is content with strides that go in the order of a format; ours gives what was asked for.
+            # Rules 3 and 4: ours gives the format asked for; torch's is content with strides that go in its order.
             made = sides.torch.empty(x.shape, memory_format=format_, device="meta")
             fits = x.is_contiguous() if name == "contiguous_format" else x.stride() == made.stride()
             if fits:

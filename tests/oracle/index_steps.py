@@ -149,7 +149,7 @@ def draw_getitem(rng: random.Random, sides: Sides) -> Step:
     theirs = None if sides.torch is None else in_torch_index(sides.torch, key)
     differs = {}
     if sum(part is Ellipsis for part in key) > 1:
-        differs["torch"] = "a second Ellipsis is refused, as in NumPy; torch lets some pass"
+        differs["torch"] = "rule 14: a second Ellipsis is refused, as in NumPy; torch lets some pass"
 
     def in_torch(x: Any) -> Any:
         found = x[theirs]

@@ -190,7 +190,7 @@ def draw_setitem(rng: random.Random, sides: Sides) -> Step:
         value = draw_source(rng, target.shape, array.dtype, ones=True)
     differs = {}
     if sum(part is Ellipsis for part in key) > 1:
-        differs["torch"] = "a second Ellipsis is refused, as in NumPy; torch lets some pass"
+        differs["torch"] = "rule 14: a second Ellipsis is refused, as in NumPy; torch lets some pass"
     if repeats(base):
         if picks:
             differs["torch"] = "rule 10, ours: torch only warns of writing through a mask or list where places repeat"

@@ -192,7 +192,7 @@ RULES: dict[int, Case] = {
             "another rank empty": refusal(lambda: st.empty((2, 3), memory_format=st.channels_last_3d)),
         },
         {
-            # By the running product it would be (0, 1, 0, 0) with sizes that are no 0: the 0 makes the test fail.
+            # The 0 stays in the product: no max(size, 1) here.
             "empty": ((0, 1, 0, 0), True),
             "both": (True, True),
             "itself": True,
