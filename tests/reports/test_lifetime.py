@@ -417,13 +417,11 @@ def test_two_objects_for_one_storage_in_its_own_process_are_one_hold(pool: Pool)
 @pytest.mark.report("R050")
 def test_a_worker_pool_that_lives_on_keeps_nothing_of_a_call_that_is_over(run_script: RunScript) -> None:
     code = """
+    import time
     import shmtensor as st
 
     def cut(t, rank):
         return t[rank::4]
-
-    def quiet(_):
-        return None
 
     if __name__ == "__main__":
         pool = st.default_pool()
@@ -438,7 +436,9 @@ def test_a_worker_pool_that_lives_on_keeps_nothing_of_a_call_that_is_over(run_sc
                 del results
                 assert pool.stats().used_bytes == 1 << 20, pool.stats()  # its own storage, and no other
                 del part
-                workers.map(quiet, range(8))  # each worker has let go of its last task when it takes another
+                deadline = time.monotonic() + 20  # a worker lets go of its task after the result is on its way
+                while pool.stats().used_bytes and time.monotonic() < deadline:
+                    time.sleep(0.001)
                 assert pool.stats().used_bytes == 0, pool.stats()
             workers.close()
             workers.join()
