@@ -95,10 +95,10 @@ class Registry:
                 start_in_child(pool, prepared.get(id(pool)))
         finally:
             # No call of ours in here: at its first line an interrupt could come, and nothing of this would be done.
+            AWAKE[0] = 1
             if self.collecting:
                 enable()
             self.collecting, self.partings = False, []
-            AWAKE[0] = 1
         self.hook_exit()
 
 
