@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 # Primes that divide no loop's length: over a few changes of the code every place is met.
 SAMPLED = {"die": 17, "step": 307, "raise": 31, "starve": 101, "create": 53, "attach": 29}
 # From a place drawn anew each time, so that a few runs meet all of them.
-DENSELY_SAMPLED = {"die": 7, "step": 113, "raise": 11, "starve": 37, "create": 13, "attach": 7}
+DENSELY_SAMPLED = {"die": 11, "step": 173, "raise": 17, "starve": 53, "create": 19, "attach": 11}
 
 
 def run(run_command: Callable[..., str], mode: str, first: int, step: int, timeout: float) -> int:
