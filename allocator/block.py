@@ -265,6 +265,7 @@ class Block:
         """Make it read-only for good and for everyone who exports it from now on. Gives it a record, as sending
         does.
         """
+        self.pool.commons.pass_through()
         self.pool.exchange.publish(self, keeper)
         self.pool.commons.section(self.pool.commons.ledger.records.seal, self.record)
 

@@ -93,6 +93,8 @@ class Exchange:
         OutOfSharedMemory
             There is no memory for more table rows.
         """
+        if not AWAKE[0]:
+            self._not_ours()
         if block.me is None:
             self.publish(block, keeper)
         elif keeper is not None:
@@ -104,7 +106,7 @@ class Exchange:
         except IndexError:
             row = self._spare_reference()
         me, words, at = self.commons.me, self.words, row * 4  # Reference.WIDTH
-        if me is None or words[at] != me.reserved or not AWAKE[0]:
+        if me is None or words[at] != me.reserved:
             self._not_ours()
         words[at + 1] = record = block.record  # Reference.RECORD, before the word: a ticket must name something
         words[at + 3] = monotonic_ns()  # Reference.SINCE_NS
@@ -112,8 +114,8 @@ class Exchange:
         return self.host, self.name, record, block.generation, row, words[at + 2]  # Reference.SERIAL
 
     def publish(self, block: Block, keeper: Keeper) -> None:
-        """Give the block a record. Under MUTEX, with a second look: two threads may send it for the first time at
-        once.
+        """Give the block a record, in a process that is awake. Under MUTEX, with a second look: two threads may send it
+        for the first time at once.
         """
         with MUTEX:
             if block.me is not None:
@@ -138,7 +140,7 @@ class Exchange:
             words[at + 4] = block.size  # Record.NBYTES
             words[at + 5] = home.room  # Record.CAPACITY
             rows, i = self.words, row * 4  # Reference.WIDTH
-            if me is None or rows[i] != me.reserved or not AWAKE[0]:
+            if me is None or rows[i] != me.reserved:
                 self._not_ours()
             rows[i + 1] = record  # Reference.RECORD
             rows[i] = me.held
@@ -240,17 +242,15 @@ class Exchange:
     ) -> Keeper:
         """The living keeper that this process has for the record, else `make(block)`, which is remembered weakly.
 
-        `shared=False` always makes, and remembers nothing. Under MUTEX, so that two threads, or two views sent
-        separately, meet on one keeper.
+        No number may be negative. `shared=False` always makes, and remembers nothing. Under MUTEX, so that two threads,
+        or two views sent separately, meet on one keeper.
 
         Raises
         ------
         StaleHandle
             The record is gone.
         """
-        if self.commons.refusing:
-            self.commons.check_accepts()
-        if not ((0 <= ticket < self.reference_rows and 0 <= record < self.record_rows) or self._exists(record, ticket)):
+        if not ((ticket < self.reference_rows and record < self.record_rows) or self._exists(record, ticket)):
             return self._receive_late(record, generation, make, shared)
         # Inlined from here on, `References.is_ticket` and `Records.is_live` too: who receives has waited, and finds its
         # caches cold.
@@ -306,6 +306,7 @@ class Exchange:
 
     def _receive_late(self, record: int, generation: int, make: Callable[[Block], Keeper], shared: bool) -> Keeper:
         """The keeper, although the ticket is over (a fan-out, a second loads): works while somebody else has a hold."""
+        self.commons.check_accepts()
         with MUTEX:
             known = self.keepers.get(record) if shared else None
             if known is not None and (keeper := known()) is not None and self._keeps(keeper, record, generation):
@@ -328,7 +329,7 @@ class Exchange:
     def _exists(self, record: int, ticket: int) -> bool:
         """Whether both rows have memory. The tables may have grown since this process looked."""
         self.record_rows, self.reference_rows = self.header[_RECORD_ROWS], self.header[_REFERENCE_ROWS]
-        return 0 <= ticket < self.reference_rows and 0 <= record < self.record_rows
+        return ticket < self.reference_rows and record < self.record_rows
 
     def _keeps(self, keeper: Keeper, record: int, generation: int) -> bool:
         """Whether it keeps that very record: the row may have been used again since it was remembered."""

@@ -210,6 +210,8 @@ class Pool:
 
     def open(self, record: int, generation: int, ticket: int, serial: int) -> Block:
         """A received block, with a hold of its own. Raises StaleHandle."""
+        if min(record, generation, ticket, serial) < 0:
+            raise StaleHandle(f"no handle has negative numbers, as this one for record {record} has")
         block: Block = self.exchange.receive(record, generation, ticket, serial, _itself, shared=False)
         return block
 

@@ -91,7 +91,7 @@ EXTENSION_TABLE: dict[str, int] = {
     "float8_e8m0fnu": 40,
 }
 
-_CODES: dict[DType, int] = {dtype: code for code, dtype in TABLE.values()}
+CODES: dict[DType, int] = {dtype: code for code, dtype in TABLE.values()}
 _DTYPES: dict[int, DType] = dict(TABLE.values())
 _EXTENSION_NAMES: dict[int, str] = {code: name for name, code in EXTENSION_TABLE.items()}
 # What `as_dtype` answers with one look-up.
@@ -123,7 +123,7 @@ def as_dtype(value: object) -> DType:
 
 def code_of(dtype: DType) -> int:
     """The wire code of ``dtype``. Raises `TypeError`, which names the dtype, when it has none."""
-    code = _CODES.get(dtype)
+    code = CODES.get(dtype)
     return code if code is not None else _extension_code(dtype)
 
 
@@ -197,7 +197,7 @@ def _extension_code(dtype: DType) -> int:
     code = EXTENSION_TABLE.get(dtype.name)
     if code is None or dtype.type.__module__ != "ml_dtypes":
         raise TypeError(f"dtype {dtype} {_why_not(dtype)}; use one of {_known_names()}")
-    _CODES[dtype] = code
+    CODES[dtype] = code
     _DTYPES[code] = dtype
     return code
 

@@ -17,7 +17,7 @@ import numpy as np
 from shmtensor.arithmetic import Arithmetic
 from shmtensor.base import KNOWN_FLAGS, READ_ONLY
 from shmtensor.casting import Casting
-from shmtensor.dtypes import DType, code_of, from_code
+from shmtensor.dtypes import CODES, DType, code_of, from_code
 from shmtensor.errors import InvalidHeader, LayoutError
 from shmtensor.exporting import Exporting
 from shmtensor.layout import Layout, check_within, contiguous, validated
@@ -116,9 +116,13 @@ class Tensor(Metadata, Viewing, Casting, Picking, Exporting, Arithmetic):
             extent = layout.extent()
         if extent * dtype.itemsize > nbytes:  # the receiver would refuse it
             check_within(layout, dtype.itemsize, nbytes)
+        try:
+            code = CODES[dtype]
+        except KeyError:  # of an extension that was not met before
+            code = code_of(dtype)
         if layout.plain and not self._flags:
-            return received, (storage, code_of(dtype), layout.shape)
-        return received, (storage, code_of(dtype), layout.shape, layout.stride, layout.offset, self._flags)
+            return received, (storage, code, layout.shape)
+        return received, (storage, code, layout.shape, layout.stride, layout.offset, self._flags)
 
     def header(self) -> TensorHeader:
         """What pickling would send, as a value for a transport of one's own. It owes one ``open()`` or
@@ -148,7 +152,7 @@ def received(a: Any, b: Any, c: Any, d: Any = None, e: Any = 0, f: Any = 0) -> A
         if not possible or pool is None or pool.host != a:
             pool = pool_of_claim(a, b, c, d, e, f)
         return pool.receive(c, d, e, f, over)
-    if d is None and not e and not f:
+    if d is None:  # nor are there offset and flags
         try:
             dtype, layout, nbytes = _whole(b, c)
         except (TypeError, LayoutError):
