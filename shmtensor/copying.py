@@ -49,7 +49,7 @@ class Copying(TensorBase):
 
     def reshape(self, *shape: Any, copy: bool | None = None) -> Self:
         """The same elements in another shape, one size of which may be -1: a view where possible, else a
-        copy.
+        copy (rules 1 and 2).
 
         ``copy=True`` always copies; ``copy=False`` raises `LayoutError` where a view is impossible.
         """
@@ -66,7 +66,7 @@ class Copying(TensorBase):
         return self.reshape(other._layout.shape)
 
     def flatten(self, start_dim: SupportsIndex = 0, end_dim: SupportsIndex = -1) -> Self:
-        """The dims from ``start_dim`` through ``end_dim`` as one: a view where possible, else a copy."""
+        """The dims from ``start_dim`` through ``end_dim`` as one: a view where possible, else a copy (rule 1)."""
         layout = reshaping.try_flatten(self._layout, start_dim, end_dim)
         if layout is not None:
             return self if layout is self._layout else self._over(layout)
@@ -89,7 +89,8 @@ class Copying(TensorBase):
         copy: bool = False,
         memory_format: MemoryFormat = preserve_format,
     ) -> Self:
-        """The tensor itself when it already has that dtype and format, else (or with ``copy=True``) a copy.
+        """The tensor itself when it already has that dtype and format, else (or with ``copy=True``) a copy (rules 4
+        and 5).
 
         ``target`` is a dtype, a device, or a tensor whose dtype is meant. Raises `ValueError` for a device
         but "cpu". Casts as NumPy's ``astype``.
@@ -143,12 +144,12 @@ class Copying(TensorBase):
         return self
 
     def fill_(self, value: Any) -> Self:
-        """Set every element to ``value``, a number or a tensor of one element, and return the tensor."""
+        """Set every element to ``value``, a number or a tensor of one element, and return the tensor (rule 10)."""
         refuse_read_only(self.numpy())[...] = value if np.isscalar(value) else one_element(value, "fill_")
         return self
 
     def zero_(self) -> Self:
-        """Set every element to 0, and return the tensor."""
+        """Set every element to 0, and return the tensor (rule 10)."""
         refuse_read_only(self.numpy())[...] = 0
         return self
 
@@ -238,7 +239,9 @@ class Copying(TensorBase):
 
 
 def assign(target: Array, place: Any, value: Any) -> None:
-    """``target[place] = value``, as NumPy does it. Raises `LayoutError` for a value that can't be expanded."""
+    """``target[place] = value``, as NumPy does it (rules 10 and 14). Raises `LayoutError` for a value that can't be
+    expanded.
+    """
     if type(place) is tuple:
         place = tuple([apart(each, target) for each in place])  # a mask of the tensor itself, say
         if np.ndim(value) > 1:

@@ -203,7 +203,7 @@ def default_stride(shape: Ints) -> Ints:
 
 @lru_cache(maxsize=1024)  # programs make many tensors of few shapes: a hit costs a tenth of a new layout
 def contiguous(shape: tuple[SupportsIndex, ...]) -> Layout:
-    """The contiguous layout of ``shape``, at offset 0. Raises as `checked_shape`."""
+    """The contiguous layout of ``shape``, at offset 0 (rule 3). Raises as `checked_shape`."""
     sizes = checked_shape(shape)
     layout = Layout(sizes, default_stride(sizes))
     layout.plain = True

@@ -71,7 +71,7 @@ def try_view(layout: Layout, shape: Shape) -> Layout | None:
 
 
 def view(layout: Layout, shape: Shape) -> Layout:
-    """As `try_view`, but raises the `LayoutError` that names the dims which can't be merged."""
+    """As `try_view`, but raises the `LayoutError` that names the dims which can't be merged (rule 1)."""
     new = resolve_shape(shape, layout.numel)
     found = try_view(layout, new)
     if found is None:
@@ -80,7 +80,7 @@ def view(layout: Layout, shape: Shape) -> Layout:
 
 
 def explain_view_failure(layout: Layout, shape: Shape) -> LayoutError:
-    """The error for a ``shape`` that `try_view` declined: it names the dims that can't be merged."""
+    """The error for a ``shape`` that `try_view` declined: it names the dims that can't be merged (rule 1)."""
     new = resolve_shape(shape, layout.numel)
     remaining = list(new)
     for dim, chunk, base in _chunks(layout):
@@ -107,7 +107,7 @@ def try_flatten(layout: Layout, start: SupportsIndex = 0, end: SupportsIndex = -
 
 
 def flat_shape(shape: Ints, first: int, last: int) -> Ints:
-    """``shape`` with the dims ``first`` through ``last``, both counted from the start, made one."""
+    """``shape`` with the dims ``first`` through ``last``, both counted from the start, made one (rule 1)."""
     return (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])
 
 
@@ -137,13 +137,13 @@ def view_dtype(layout: Layout, old_itemsize: int, new_itemsize: int) -> Layout:
 
 
 def view_as_real(layout: Layout) -> Layout:
-    """Complex elements as pairs of real ones: a last dim of size 2 is added."""
+    """Complex elements as pairs of real ones: a last dim of size 2 is added (rule 8, for elements half as large)."""
     doubled = tuple(2 * step for step in layout.stride)
     return Layout((*layout.shape, 2), (*doubled, 1), 2 * layout.offset)
 
 
 def view_as_complex(layout: Layout) -> Layout:
-    """Pairs of real elements as complex ones: the last dim, of size 2 and stride 1, goes."""
+    """Pairs of real elements as complex ones: the last dim, of size 2 and stride 1, goes (rule 8, for larger ones)."""
     if not layout.shape or layout.shape[-1] != 2 or layout.stride[-1] != 1:
         raise LayoutError(f"view_as_complex needs a last dim of size 2 and stride 1, not {layout}")
     # A dim of size 1 may have an odd stride: it is never stepped along.

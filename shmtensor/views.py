@@ -104,7 +104,7 @@ broadcast_to = expand  # two names in torch for one rule
 
 
 def broadcast_shapes(*shapes: Shape) -> Ints:
-    """The shape that all ``shapes`` can be expanded to."""
+    """The shape that all ``shapes`` can be expanded to (rule 7)."""
     known = [checked_shape(shape) for shape in shapes]
     ndim = max(map(len, known), default=0)
     result = [1] * ndim
@@ -282,13 +282,13 @@ def as_strided(
 
 
 def unbind(layout: Layout, dim: SupportsIndex = 0) -> tuple[Layout, ...]:
-    """`select` at each index of ``dim``."""
+    """`select` at each index of ``dim`` (rule 6)."""
     d = existing_dim(dim, layout, "unbind")
     return tuple(select(layout, d, at) for at in range(layout.shape[d]))
 
 
 def split(layout: Layout, size: SupportsIndex | Sequence[SupportsIndex], dim: SupportsIndex = 0) -> tuple[Layout, ...]:
-    """Pieces of ``dim`` of one ``size``, the last maybe smaller; or of the given sizes, which must add up."""
+    """Pieces of ``dim`` of one ``size``, the last maybe smaller; or of the given sizes, which must add up (rule 6)."""
     d = existing_dim(dim, layout, "split")
     whole = layout.shape[d]
     if isinstance(size, SupportsIndex):
