@@ -116,7 +116,7 @@ def test_a_storm_of_kills_leaves_no_wrong_byte_and_nothing_behind(run_script: Ru
 
 @pytest.mark.slow
 def test_a_long_storm_of_kills_leaves_no_wrong_byte_and_nothing_behind(run_script: RunScript, tmp_path: Path) -> None:
-    storm(run_script, tmp_path, "fork", 20)
+    storm(run_script, tmp_path, "fork", 12)
 
 
 @pytest.mark.slow
