@@ -4,10 +4,12 @@ them, back.
 
 from __future__ import annotations
 
+import struct
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from gc import is_finalized
+from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _UINT8 = np.dtype(np.uint8)
+_WORDS = struct.Struct("4Q")  # record, generation, ticket and serial are words of shared memory
 
 
 class _Released:
@@ -55,8 +58,9 @@ class _Willed:
 
     @property
     def has_records(self) -> bool:
-        """Whether the heir has one."""
-        return self.heir.was_sent
+        """Whether a fork gave the heir one. It isn't told before `adopt` has told it how long it is."""
+        estate = self.heir.home.estate  # type: ignore[union-attr]  # never sent, it has a home
+        return estate is not None and estate.has_records
 
     def adopt(self, block: Block) -> None:
         """Give the heir a record, and tell the block of it."""
@@ -214,6 +218,7 @@ class Block:
         OutOfSharedMemory
             There is no memory for the longer front. The block is as before, after either.
         """
+        nbytes = index(nbytes)
         if nbytes < 0:
             raise ValueError(f"a block can't have {nbytes} bytes")
         if self.is_sealed():
@@ -265,7 +270,8 @@ class Block:
         """Make it read-only for good and for everyone who exports it from now on. Gives it a record, as sending
         does.
         """
-        self.pool.commons.pass_through()
+        if not AWAKE[0]:
+            self.pool.commons.pass_through()  # which says why not
         self.pool.exchange.publish(self, keeper)
         self.pool.commons.section(self.pool.commons.ledger.records.seal, self.record)
 
@@ -334,13 +340,23 @@ class BlockHandle:
             The handle was made on another machine.
         PoolClosed
             The pool was closed in this process.
+        ValueError
+            These are no values of a handle.
         """
-        from allocator.pool import find_pool
-
-        return find_pool(self.host, self.pool).open(self.record, self.generation, self.ticket, self.serial)
+        return self.find_pool().open(self.record, self.generation, self.ticket, self.serial)
 
     def discard(self) -> bool:
         """End the ticket unopened; whether it still was one. Raises as `open` where the pool can't be had."""
+        return self.find_pool().discard(self.record, self.generation, self.ticket, self.serial)
+
+    def find_pool(self) -> Pool:
+        """The pool that it names; attaches when it must. Raises as `open`, since it may come from anywhere."""
         from allocator.pool import find_pool
 
-        return find_pool(self.host, self.pool).discard(self.record, self.generation, self.ticket, self.serial)
+        try:
+            _WORDS.pack(self.record, self.generation, self.ticket, self.serial)
+        except struct.error:
+            raise ValueError("no handle: record, generation, ticket and serial are integers of 64 bits") from None
+        if type(self.host) is not str or type(self.pool) is not str:
+            raise ValueError("no handle: host and pool are strings")
+        return find_pool(self.host, self.pool)

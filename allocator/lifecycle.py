@@ -28,8 +28,9 @@ class Registry:
 
     def add(self, pool: Pool) -> None:
         """Follow this pool. The hooks are set with the first one: importing does nothing."""
-        if not AWAKE[0]:
+        if self.hooked and not AWAKE[0]:
             self.after_fork_in_child()  # of a fork without our hooks: the other pools are not ours
+        AWAKE[0] = 1
         self.pools[pool.name] = pool
         if not self.hooked:
             self.hooked = True

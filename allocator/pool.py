@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from operator import index
 from time import monotonic_ns
 from types import TracebackType
 from typing import Any
@@ -200,6 +201,7 @@ class Pool:
     def _allocate(self, nbytes: int, capacity: int, timeout: float) -> Block:
         if not AWAKE[0]:
             self.commons.pass_through()  # which says why not
+        nbytes, capacity = index(nbytes), index(capacity)
         if nbytes < 0 or capacity < nbytes:
             raise ValueError(f"can't allocate {nbytes} bytes with a capacity of {capacity}")
         if capacity <= MAX_SLOT_BYTES:
@@ -209,9 +211,7 @@ class Pool:
         return Block(self, whole, start, nbytes)
 
     def open(self, record: int, generation: int, ticket: int, serial: int) -> Block:
-        """A received block, with a hold of its own. Raises StaleHandle."""
-        if min(record, generation, ticket, serial) < 0:
-            raise StaleHandle(f"no handle has negative numbers, as this one for record {record} has")
+        """A received block, with a hold of its own. `BlockHandle.open` checks the numbers. Raises StaleHandle."""
         block: Block = self.exchange.receive(record, generation, ticket, serial, _itself, shared=False)
         return block
 

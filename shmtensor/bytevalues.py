@@ -1,23 +1,16 @@
-"""Checked arguments of storages: sizes and positions as ints, values as bytes and apart from where they go, claims.
-Pure.
-"""
+"""Checked arguments of storages: sizes and positions as ints, values as bytes and apart from where they go. Pure."""
 
 from __future__ import annotations
 
-import struct
 from operator import index
 from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from shmtensor.errors import InvalidHeader
-
-__all__ = ["Bytes", "apart", "as_bytes", "buffer_bytes", "byte_count", "check_claim", "position"]
+__all__ = ["Bytes", "apart", "as_bytes", "buffer_bytes", "byte_count", "position"]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
-
-_WORDS = struct.Struct("4Q")  # record, generation, ticket and serial are words of shared memory
 
 
 def byte_count(value: SupportsIndex) -> int:
@@ -65,15 +58,3 @@ def apart(source: Any, target: Array) -> Any:
     if isinstance(source, np.ndarray) and np.may_share_memory(source, target, max_work=1):  # type: ignore[arg-type]
         return source.copy()
     return source
-
-
-def check_claim(host: str, pool: str, record: int, generation: int, ticket: int, serial: int) -> None:
-    """Raise `InvalidHeader` unless the types and ranges are those of a claim: it may come from a hostile
-    pickle.
-    """
-    if type(host) is not str or type(pool) is not str:
-        raise InvalidHeader("a storage is claimed by host and pool, two strings, and four integers")
-    try:
-        _WORDS.pack(record, generation, ticket, serial)
-    except struct.error:
-        raise InvalidHeader("the record, generation, ticket and serial of a claim are integers of 64 bits") from None

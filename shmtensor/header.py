@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
+from shmtensor.claims import pool_of_claim
 from shmtensor.dtypes import as_dtype, code_of
 from shmtensor.errors import InvalidHeader
 from shmtensor.layout import Ints, check_within
-from shmtensor.storage import discard_claim
 from shmtensor.tensors import Tensor, rebuild, received
 
 __all__ = ["TensorHeader"]
@@ -61,7 +61,8 @@ class TensorHeader:
     def discard(self) -> None:
         """Give the claim up without opening it. The storage may then die with its other users."""
         object.__setattr__(self, "_settled", True)
-        discard_claim(self.host, self.pool, self.record, self.generation, self.ticket, self.serial)
+        claim = (self.host, self.pool, self.record, self.generation, self.ticket, self.serial)
+        pool_of_claim(*claim).discard(*claim[2:])
 
     def _code(self) -> int:
         if type(self.dtype) is not str:

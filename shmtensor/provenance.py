@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from shmtensor.layout import Layout
-from shmtensor.storage import Storage, is_in_a_heap
+from shmtensor.storage import Storage, attached
 
 __all__ = ["alias_of", "is_writable", "remember", "root_at", "root_of"]
 
@@ -76,7 +76,7 @@ def root_at(address: int) -> Any:
     process are looked through once (0.1 to 0.3 us each): an array handed to torch by the user, say.
     """
     root = _roots.get(address)
-    if root is None and is_in_a_heap(address):
+    if root is None and _is_in_a_heap(address):
         roots = [each for each in gc.get_objects() if _is_root(each) and _spans(each, address)]
         root = max(roots, key=lambda each: bool(each.flags.writeable), default=None)
         if root is not None:
@@ -102,3 +102,12 @@ def _owner(view: memoryview) -> Any:
     if type(owner).__name__ != "_buffer_wrapper":
         return owner
     return next((each for each in gc.get_referents(owner) if isinstance(each, memoryview)), None)
+
+
+def _is_in_a_heap(address: int) -> bool:
+    """Whether this is an address in the heap of a pool that this process is attached to."""
+    for pool in list(attached.values()):
+        start = address_of(np.frombuffer(pool.heap_map, np.uint8, 1))
+        if 0 <= address - start < len(pool.heap_map):
+            return True
+    return False

@@ -21,6 +21,7 @@ from numpy import ndarray
 from allocator import (
     AllocatorError,
     Block,
+    BlockHandle,
     CorruptPool,
     ForeignHost,
     Holder,
@@ -34,16 +35,16 @@ from allocator import (
     StorageCapacityError,
     attached,
     default_pool,
-    find_pool,
     set_default_pool,
 )
-from shmtensor.bytevalues import Bytes, apart, as_bytes, buffer_bytes, byte_count, check_claim, position
+from shmtensor.bytevalues import Bytes, apart, as_bytes, buffer_bytes, byte_count, position
 from shmtensor.device import CPU, Device
 from shmtensor.dtypes import DType, uint8
 from shmtensor.layout import Layout, check_within
 
 __all__ = [
     "AllocatorError",
+    "BlockHandle",
     "CorruptPool",
     "ForeignHost",
     "OutOfSharedMemory",
@@ -56,11 +57,9 @@ __all__ = [
     "Storage",
     "StorageCapacityError",
     "UntypedStorage",
-    "default_pool",
     "attached",
-    "is_in_a_heap",
+    "default_pool",
     "over",
-    "pool_of_claim",
     "set_default_pool",
 ]
 
@@ -397,25 +396,3 @@ def over(block: Block) -> Storage:
     storage._root = storage._reading_root = _no_root
     storage._hash = 0
     return storage
-
-
-def is_in_a_heap(address: int) -> bool:
-    """Whether this is an address in the heap of a pool that this process is attached to."""
-    for pool in list(attached.values()):
-        start = np.frombuffer(pool.heap_map, uint8, 1).__array_interface__["data"][0]
-        if 0 <= address - start < len(pool.heap_map):
-            return True
-    return False
-
-
-def pool_of_claim(host: str, pool: str, record: int, generation: int, ticket: int, serial: int) -> Pool:
-    """The pool of a claim; attaches when it must. Raises `InvalidHeader` when the values can't be one, else as
-    `find_pool`.
-    """
-    check_claim(host, pool, record, generation, ticket, serial)
-    return find_pool(host, pool)
-
-
-def discard_claim(host: str, pool: str, record: int, generation: int, ticket: int, serial: int) -> None:
-    """End the ticket of a claim without opening it. Raises as `pool_of_claim`."""
-    pool_of_claim(host, pool, record, generation, ticket, serial).discard(record, generation, ticket, serial)

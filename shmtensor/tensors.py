@@ -17,6 +17,7 @@ import numpy as np
 from shmtensor.arithmetic import Arithmetic
 from shmtensor.base import KNOWN_FLAGS, READ_ONLY
 from shmtensor.casting import Casting
+from shmtensor.claims import pool_of_claim
 from shmtensor.dtypes import CODES, DType, code_of, from_code
 from shmtensor.errors import InvalidHeader, LayoutError
 from shmtensor.exporting import Exporting
@@ -24,7 +25,7 @@ from shmtensor.layout import Layout, check_within, contiguous, validated
 from shmtensor.metadata import Metadata
 from shmtensor.picking import Picking
 from shmtensor.printing import described
-from shmtensor.storage import Storage, attached, over, pool_of_claim
+from shmtensor.storage import Storage, attached, over
 from shmtensor.viewing import Viewing
 
 if TYPE_CHECKING:

@@ -92,7 +92,10 @@ class PoolLock:
 
     def live(self, slot: int) -> None:
         """Say that the client in `slot` lives, for as long as this process does."""
-        fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _LIVENESS_BYTE + slot)
+        try:
+            fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _LIVENESS_BYTE + slot)
+        except BlockingIOError:
+            raise CorruptPool(f"another process lives in slot {slot}, which was free: recreate the pool") from None
 
     def lives(self, slot: int) -> bool:
         """Whether another process holds the slot's byte. Asked without taking it: its own child could lose it to us."""

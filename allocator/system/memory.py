@@ -16,7 +16,7 @@ import sys
 from multiprocessing import resource_tracker, shared_memory
 from typing import Final
 
-from allocator.config import POPULATE_CHUNK_BYTES
+from allocator.config import PAGE_BYTES, POPULATE_CHUNK_BYTES
 from allocator.errors import CorruptPool
 from allocator.system.host import SHM_FOLDER
 
@@ -42,11 +42,12 @@ class Segment:
         self.map.madvise(mmap.MADV_DONTDUMP)
 
     def populate(self, start: int, nbytes: int) -> bool:
-        """Get memory for [start, start + nbytes), multiples of a page; False when there is none, and then part of it
+        """Get memory for [start, start + nbytes), from a page on; False when there is none, and then part of it
         may stand.
 
         A plain write would be answered with SIGBUS there.
         """
+        self._check(start, nbytes)
         for offset in range(start, start + nbytes, POPULATE_CHUNK_BYTES):
             length = min(POPULATE_CHUNK_BYTES, start + nbytes - offset)
             try:
@@ -73,10 +74,15 @@ class Segment:
             os.close(descriptor)
         return True
 
+    def _check(self, start: int, nbytes: int) -> None:
+        if start % PAGE_BYTES or not 0 <= start <= start + nbytes <= self.nbytes:
+            raise CorruptPool(f"a table says that {nbytes} bytes lie at byte {start} of {self.path}: recreate the pool")
+
     def purge(self, start: int, nbytes: int) -> None:
-        """Give the memory of [start, start + nbytes), multiples of a page, back to the kernel; it reads as zero
+        """Give the memory of [start, start + nbytes), from a page on, back to the kernel; it reads as zero
         afterwards.
         """
+        self._check(start, nbytes)
         self.map.madvise(mmap.MADV_REMOVE, start, nbytes)
 
 
@@ -109,13 +115,18 @@ def largest_mappable(nbytes: int, at_least: int, beside: int = 0) -> int:
     import resource
 
     largest_file = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+
+    def fits() -> bool:
+        file_fits = largest_file == resource.RLIM_INFINITY or max(nbytes, beside) <= largest_file
+        return file_fits and _can_map(nbytes + beside)
+
     if not _can_map(nbytes + beside):
         gc.collect()  # a pool that was closed may still be mapped, by objects in cycles
-    while nbytes > at_least:
-        if (largest_file == resource.RLIM_INFINITY or nbytes <= largest_file) and _can_map(nbytes + beside):
-            return nbytes
-        nbytes //= 2
-    return at_least if _can_map(at_least + beside) else 0
+    while not fits():
+        if nbytes == at_least:
+            return 0
+        nbytes = max(nbytes // 2, at_least)
+    return nbytes
 
 
 def _can_map(nbytes: int) -> bool:

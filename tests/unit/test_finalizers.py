@@ -145,6 +145,20 @@ def test_a_tensor_brought_back_to_life_is_whole(collected: st.Pool, kind: Make, 
     assert all((tensor.numpy() == 5).all() for tensor in alive)
 
 
+@pytest.mark.parametrize("forks", [False, True])
+def test_a_tensor_resized_after_it_came_back_to_life_is_sent_with_its_size(collected: st.Pool, forks: bool) -> None:
+    alive = [unsent(collected, WHOLE)]
+    throw_away(alive, alive.append)
+    storage = alive[0].untyped_storage()
+    storage.resize_(3000)
+    if forks:
+        fork()
+    assert storage.nbytes() == 3000
+    received = pickle.loads(pickle.dumps(storage))
+    assert (received.nbytes(), bytes(received.memoryview())) == (3000, bytes(storage.memoryview()))
+    assert collected.stats().records == 1
+
+
 @pytest.mark.parametrize("send", [False, True])
 def test_a_block_brought_back_to_life_can_be_released(collected: st.Pool, send: bool) -> None:
     alive: list[Any] = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -98,3 +100,27 @@ def test_a_request_of_all_that_is_free_succeeds_after_small_blocks(pool: Pool) -
     assert pool.stats().free_bytes == pool.limit
     pool.allocate(pool.limit)
     pool.check()
+
+
+@pytest.mark.parametrize("nbytes", [5.5, 1e6, "5", None])
+def test_a_size_that_is_no_int_is_a_type_error(pool: Pool, nbytes: Any) -> None:
+    for act in (pool.allocate, lambda size: pool.allocate(5, capacity=size or 0.5), pool.allocate(2000).resize):
+        with pytest.raises(TypeError):
+            act(nbytes)
+    block = pool.allocate(2000)
+    block.share().discard()
+    with pytest.raises(TypeError):
+        block.resize(nbytes)
+    pool.check()
+
+
+@pytest.mark.parametrize("field", ["record", "generation", "ticket", "serial"])
+@pytest.mark.parametrize("value", [-1, 2**64, 1.0, "1", None])
+def test_values_of_no_handle_are_refused_and_take_nothing(pool: Pool, field: str, value: Any) -> None:
+    handle = pool.allocate(100).share()
+    spare = len(pool.exchange.spare_references)
+    for act in ("open", "discard"):
+        with pytest.raises(ValueError, match="no handle"):
+            getattr(replace(handle, **{field: value}), act)()
+    assert len(pool.exchange.spare_references) == spare
+    assert handle.open().nbytes == 100
