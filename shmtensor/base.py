@@ -26,7 +26,6 @@ __all__ = [
     "layout_like",
     "new_layout",
     "plain_array",
-    "refuse_read_only",
 ]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -110,13 +109,6 @@ def plain_array(value: Any, dtype: DType | None = None) -> Array:
     if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
         raise TypeError("a masked array's mask can't be shared: pass filled(value) or data, and the mask beside it")
     return np.asarray(value, dtype)
-
-
-def refuse_read_only(array: Array) -> Array:
-    """``array``, a tensor's. Raises `ValueError` when it can't be written."""
-    if not array.flags.writeable:
-        raise ValueError("this tensor is read-only, by readonly() or because its storage is sealed: write to a clone()")
-    return array
 
 
 def dense_layout_of(array: Array) -> Layout:

@@ -1,4 +1,4 @@
-"""Checked arguments of storages: sizes and positions as ints, values as bytes and apart from where they go. Pure."""
+"""Checked arguments of storages: sizes and positions as ints, values as bytes, apart from where they go. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 
-__all__ = ["Bytes", "apart", "as_bytes", "buffer_bytes", "byte_count", "position"]
+__all__ = ["Bytes", "apart", "as_bytes", "buffer_bytes", "byte_count", "position", "to_write"]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
@@ -46,6 +46,13 @@ def as_bytes(value: Any) -> Bytes:
     if not is_integer or (array.size and not 0 <= array.min() <= array.max() <= 255):
         raise ValueError(f"{value!r} is no byte: 0 to 255")
     return array.astype(np.uint8)
+
+
+def to_write(array: Array) -> Array:
+    """``array``, of a tensor or storage. Raises `ValueError` when it can't be written."""
+    if not array.flags.writeable:
+        raise ValueError("this is read-only, by readonly() or because its storage is sealed: write to a clone()")
+    return array
 
 
 def apart(source: Any, target: Array) -> Any:

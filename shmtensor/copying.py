@@ -11,8 +11,8 @@ from typing import Any, Self, SupportsIndex
 import numpy as np
 
 from shmtensor import reshaping, views
-from shmtensor.base import READ_ONLY, Array, TensorBase, layout_like, plain_array, refuse_read_only
-from shmtensor.bytevalues import apart
+from shmtensor.base import READ_ONLY, Array, TensorBase, layout_like, plain_array
+from shmtensor.bytevalues import apart, to_write
 from shmtensor.device import check_device
 from shmtensor.dtypes import as_dtype
 from shmtensor.errors import LayoutError
@@ -145,12 +145,12 @@ class Copying(TensorBase):
 
     def fill_(self, value: Any) -> Self:
         """Set every element to ``value``, a number or a tensor of one element, and return the tensor (rule 10)."""
-        refuse_read_only(self.numpy())[...] = value if np.isscalar(value) else one_element(value, "fill_")
+        to_write(self.numpy())[...] = value if np.isscalar(value) else one_element(value, "fill_")
         return self
 
     def zero_(self) -> Self:
         """Set every element to 0, and return the tensor (rule 10)."""
-        refuse_read_only(self.numpy())[...] = 0
+        to_write(self.numpy())[...] = 0
         return self
 
     def _array_to_write(self) -> Array:
@@ -185,7 +185,7 @@ class Copying(TensorBase):
         if layout.overlaps_itself() and np.ndim(array):
             raise _repeats(layout)
         target = self._storage.array(self._dtype, layout, not self._flags & READ_ONLY)
-        assign(refuse_read_only(target), ... if isinstance(planned, Layout) else planned.index, array)
+        assign(to_write(target), ... if isinstance(planned, Layout) else planned.index, array)
 
     def __iter__(self) -> Iterator[Self]:
         if not self._layout.shape:
@@ -289,7 +289,7 @@ def refuse_writing(tensor: TensorBase) -> None:
     """Raise `ValueError` when ``tensor`` is read-only, `RuntimeError` when it repeats its elements, so that writes
     would meet (rule 10).
     """
-    refuse_read_only(tensor.numpy())
+    to_write(tensor.numpy())
     if tensor._layout.overlaps_itself():
         raise _repeats(tensor._layout)
 

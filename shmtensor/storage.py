@@ -37,7 +37,7 @@ from allocator import (
     default_pool,
     set_default_pool,
 )
-from shmtensor.bytevalues import Bytes, apart, as_bytes, buffer_bytes, byte_count, position
+from shmtensor.bytevalues import Bytes, apart, as_bytes, buffer_bytes, byte_count, position, to_write
 from shmtensor.device import CPU, Device
 from shmtensor.dtypes import DType, uint8
 from shmtensor.layout import Layout, check_within
@@ -148,10 +148,7 @@ class Storage:
         return self.array(uint8, Layout((self.block.nbytes,), (1,)), writable)
 
     def _bytes_to_write(self) -> Bytes:
-        array = self._bytes(writable=True)
-        if not array.flags.writeable:
-            raise ValueError(f"{self!r} is read-only, for it is sealed: write to a clone()")
-        return array
+        return to_write(self._bytes(writable=True))
 
     def _is_exported(self) -> bool:
         return self._root() is not None or self._reading_root() is not None

@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from shmtensor.bytevalues import apart, position
+from shmtensor.bytevalues import apart, position, to_write
 from shmtensor.device import Device
 from shmtensor.dtypes import DType
 from shmtensor.layout import Layout
@@ -105,7 +105,8 @@ class TypedStorage:
         content = source._array() if isinstance(source, TypedStorage) else np.asarray(source)
         if content.shape != (self.size(),):
             raise ValueError(f"elements of shape {content.shape} can't be copied into a storage of {self.size()}")
-        np.copyto(self._array_to_write(), content, casting="unsafe")
+        target = self._array_to_write()
+        np.copyto(target, apart(content, target), casting="unsafe")
         return self
 
     def tolist(self) -> list[Any]:
@@ -137,10 +138,7 @@ class TypedStorage:
         return TypedStorage(self._storage, self._dtype, writable=self._writable, start=self._start + first, count=count)
 
     def _array_to_write(self) -> np.ndarray[Any, Any]:
-        array = self._array()
-        if not array.flags.writeable:
-            raise ValueError("this storage is read-only, by readonly() or because it is sealed: write to a clone()")
-        return array
+        return to_write(self._array())
 
     def _array(self) -> np.ndarray[Any, Any]:
         layout = Layout((self.size(),), (1,), self._start)

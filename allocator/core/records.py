@@ -38,7 +38,7 @@ class Records:
         self.table.grid[at, Record.WORD] = Record.RESERVED | owner
         return rows
 
-    def fill(self, row: int, owner: int, span: int, start: int, nbytes: int, capacity: int) -> int:
+    def fill(self, row: int, span: int, start: int, nbytes: int, capacity: int) -> int:
         """Describe a block in a reserved row; its generation. No lock: the row is the owner's until `publish`.
 
         (`Exchange.publish` has both inlined.)

@@ -135,7 +135,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def publish_at_first(self, owner: int, span: int, start: int) -> None:
         ledger = self.ledger
         (record,) = self.section(lambda: ledger.records.reserve(owner, 1))
-        generation = ledger.records.fill(record, owner, span, start, SLOT, SLOT)
+        generation = ledger.records.fill(record, span, start, SLOT, SLOT)
         row = self.section(lambda: ledger.references.take(owner, record))
         ledger.records.publish(record, owner)
         self.records[record] = Sent(span, start, generation, {owner: [row]})
@@ -298,7 +298,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.section(do_return)
                 return
             record, row = records[0], references[0]
-            generation = ledger.records.fill(record, owner, span, start, SLOT, SLOT)
+            generation = ledger.records.fill(record, span, start, SLOT, SLOT)
             words = ledger.references.words
             words[row * Reference.WIDTH + Reference.RECORD] = record
             words[row * Reference.WIDTH + Reference.REDEEMED] = 0

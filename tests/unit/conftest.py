@@ -88,7 +88,7 @@ class People:
         """A LIVE record in the span, and its maker's hold: (record, row)."""
         ledger = self.ledger
         (record,) = ledger.records.reserve(owner, 1)
-        ledger.records.fill(record, owner, span, ledger.spans.field(span, Span.START) + offset, nbytes, nbytes)
+        ledger.records.fill(record, span, ledger.spans.field(span, Span.START) + offset, nbytes, nbytes)
         row = self.hold(owner, record)
         ledger.records.publish(record, owner)
         return record, row

@@ -79,7 +79,7 @@ def test_a_slot_on_its_way_back_to_a_dead_owner_does_not_keep_the_span(ledger: L
 def test_a_record_that_was_never_published_does_not_outlive_its_maker(ledger: Ledger, people) -> None:
     a = people.join()
     (record,) = ledger.records.reserve(a, 1)
-    ledger.records.fill(record, a, people.span(a), 0, 64, 64)
+    ledger.records.fill(record, people.span(a), 0, 64, 64)
     people.hold(a, record)  # it died before the record's word was stored
     recover.check(ledger)
     ledger.reap(a, 1)

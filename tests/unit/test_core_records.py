@@ -24,7 +24,7 @@ def test_no_more_rows_are_reserved_than_are_free(ledger: Ledger, people) -> None
 def test_a_record_is_not_live_before_it_is_published(ledger: Ledger, people) -> None:
     a = people.join()
     (row,) = ledger.records.reserve(a, 1)
-    generation = ledger.records.fill(row, a, 3, 4096, 100, 128)
+    generation = ledger.records.fill(row, 3, 4096, 100, 128)
     assert not ledger.records.is_live(row, generation)
     ledger.records.publish(row, a)
     assert ledger.records.is_live(row, generation)
@@ -35,12 +35,12 @@ def test_a_record_is_not_live_before_it_is_published(ledger: Ledger, people) -> 
 def test_an_old_generation_misses_the_row_for_good(ledger: Ledger, people) -> None:
     a = people.join()
     (row,) = ledger.records.reserve(a, 1)
-    old = ledger.records.fill(row, a, 0, 0, 1, 64)
+    old = ledger.records.fill(row, 0, 0, 1, 64)
     ledger.records.publish(row, a)
     ledger.records.free(row)
     assert not ledger.records.is_live(row, old)
     ledger.records.words[row * Record.WIDTH] = Record.RESERVED | a
-    new = ledger.records.fill(row, a, 0, 0, 1, 64)
+    new = ledger.records.fill(row, 0, 0, 1, 64)
     ledger.records.publish(row, a)
     assert new > old
     assert ledger.records.is_live(row, new)
@@ -64,7 +64,7 @@ def test_rows_that_do_not_exist_are_not_live(ledger: Ledger) -> None:
 def test_sealing_lasts_until_the_row_is_another_block(ledger: Ledger, people) -> None:
     a = people.join()
     (row,) = ledger.records.reserve(a, 1)
-    ledger.records.fill(row, a, 0, 0, 1, 64)
+    ledger.records.fill(row, 0, 0, 1, 64)
     ledger.records.seal(row)
     assert ledger.records.field(row, Record.FLAGS) == Record.SEALED
     ledger.records.free_many(ledger.records.owned(Record.RESERVED, a))

@@ -157,7 +157,7 @@ def test_a_record_published_while_a_sweep_runs_survives_it(prepared: Ledger, peo
     (row,) = ledger.references.reserve(a, 1, 99)
 
     def publish() -> None:
-        ledger.records.fill(record, a, span, ledger.spans.field(span, Span.START), 64, 64)
+        ledger.records.fill(record, span, ledger.spans.field(span, Span.START), 64, 64)
         ledger.references.words[row * 4 + Reference.RECORD] = record
         ledger.references.words[row * 4] = Reference.HELD | a
         ledger.records.publish(record, a)

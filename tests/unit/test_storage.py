@@ -376,3 +376,11 @@ def test_the_typed_storage_of_a_read_only_tensor_is_read_only() -> None:
     typed = st.arange(3).readonly().storage()
     with pytest.raises(ValueError):
         typed[0] = 1
+
+
+def test_elements_of_one_dtype_are_copied_over_those_of_another_as_if_from_elsewhere() -> None:
+    for first in range(8):  # wherever they overlap
+        tensor = st.arange(16, dtype="int16")
+        wide = tensor.view("float32").storage()
+        wide[1:5].copy_(tensor.storage()[first : first + 4])
+        assert wide[1:5].tolist() == list(range(first, first + 4)), first
