@@ -4,10 +4,10 @@
 
 `die`: the child ends at once (`os._exit`) at the N-th line of the allocator, for N = FIRST, FIRST + STEP, ... until the
 scenario survives. `step`: the same at the N-th bytecode of what writes shared tables. `raise`: KeyboardInterrupt is
-raised at the N-th place where CPython lets a signal handler run, which is where a function begins and behind each call,
-never between two plain stores; the child then has to go on working. `starve`: the same with MemoryError. Forks of the
-child count along, so they are cut short at the N-th place too. After each child another process, this one, reaps and
-checks. Prints how many children it took.
+raised at the N-th place where CPython lets a signal handler run: where a function begins or a loop goes on, and behind
+each call, never between two plain stores; the child then has to go on working. `starve`: the same with MemoryError.
+Forks of the child count along, so they are cut short at the N-th place too. After each child another process, this one,
+reaps and checks. Prints how many children it took.
 """
 
 from __future__ import annotations
@@ -89,8 +89,10 @@ def behind_calls(code: CodeType) -> frozenset[int]:
     """Offsets of the instructions before which a signal handler may have run."""
     found, previous = set(), ""
     for instruction in dis.get_instructions(code):
-        if previous in ("CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD"):
+        if previous in ("CALL", "CALL_FUNCTION_EX", "CALL_KW"):
             found.add(instruction.offset)
+        if instruction.opname == "JUMP_BACKWARD":  # looks after it has jumped: never at the end of the loop
+            found.add(instruction.argval)
         previous = instruction.opname
     return frozenset(found)
 

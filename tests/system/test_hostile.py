@@ -188,7 +188,8 @@ def test_a_pool_that_may_not_be_made_is_refused_in_silence(run_script: RunScript
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
 try:
     allocator.Pool.create(limit=64 << 20)
-except OSError:
+except allocator.OutOfSharedMemory as error:
+    assert "limit=67108864" in str(error) and "ulimit -v, -f" in str(error), error
     sys.exit()
 raise AssertionError("made")
 """
