@@ -57,3 +57,6 @@ tickets.
 
 POOL_VARIABLE: Final = "SHMTENSOR_POOL"
 """The environment variable by which children find their parent's default pool."""
+
+TRACE_VARIABLE: Final = "SHMTENSOR_TRACE"
+"""Set to 1, blocks and messages are listed with the line that made them. Costs some 20 us each."""

@@ -17,6 +17,7 @@ from allocator.errors import AllocatorError
 from allocator.local_heap import Home, SlotSpan, WholeSpan
 from allocator.system import host, memory
 from allocator.system.locks import MUTEX, PoolLock, open_lock_file, try_lock_file
+from allocator.system.memory import segment_name
 
 if TYPE_CHECKING:
     from allocator.block import Block
@@ -58,13 +59,8 @@ def may_be_awaited() -> bool:
 
 def unlink_pool(host_id: str, name: str) -> None:
     """Take the names away; mappings live on. The lock file last: whoever opens it looks whether it still has a name."""
-    for kind in ("h", "c", "l"):
+    for kind in ("h", "c", "s", "l"):
         memory.unlink(segment_name(host_id, name, kind))
-
-
-def segment_name(host_id: str, name: str, kind: str) -> str:
-    """Of the heap ("h"), the control segment ("c") or the lock file ("l") of a pool; under 30 characters."""
-    return f"shmt{host_id}-{name}.{kind}"
 
 
 class Closing:

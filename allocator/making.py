@@ -16,9 +16,10 @@ from allocator.config import ADDRESS_SPACE_PER_LIMIT, MIN_ADDRESS_SPACE_BYTES, P
 from allocator.core import recover
 from allocator.core.format import PLAN, Client, Header
 from allocator.errors import CorruptPool, OutOfSharedMemory, PoolClosed, PoolExists, PoolNotFound
-from allocator.leaving import segment_name, unlink_pool
+from allocator.leaving import unlink_pool
 from allocator.system import host, memory
 from allocator.system.locks import PoolLock, lock_file, open_lock_file, unlock_file
+from allocator.system.memory import segment_name
 
 Made = TypeVar("Made")
 

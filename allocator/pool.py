@@ -19,6 +19,7 @@ from allocator.config import (
     PAGE_BYTES,
     POOL_VARIABLE,
     TICKET_GRACE_SECONDS,
+    TRACE_VARIABLE,
 )
 from allocator.core import recover
 from allocator.core.format import Header
@@ -27,6 +28,7 @@ from allocator.errors import ForeignHost, PoolNotFound, StaleHandle
 from allocator.exchange import Exchange
 from allocator.lifecycle import REGISTRY
 from allocator.local_heap import LocalHeap
+from allocator.sites import Sites, calling_site
 from allocator.stats import PoolStats, Ticket, list_tickets, snapshot
 from allocator.supply import Supply
 from allocator.system import host
@@ -245,7 +247,7 @@ class Pool:
 
     def tickets(self) -> list[Ticket]:
         """The messages in flight, the oldest first: tensors that were pickled and not opened yet."""
-        return self.commons.section(list_tickets, self.commons)
+        return list_tickets(self.commons)
 
     def discard_tickets(self, older_than: float) -> int:
         """End the messages in flight that are older than so many seconds; how many there were. Opening one is
@@ -260,6 +262,33 @@ class Pool:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return find_pool, (self.host, self.name)
+
+
+class TracedPool(Pool):
+    """A pool in a process with SHMTENSOR_TRACE=1: it writes down where each block was made and each message pickled."""
+
+    __slots__ = ("made", "sites")
+
+    def __init__(self, commons: Commons) -> None:
+        super().__init__(commons)
+        self.sites = Sites(commons)
+        self.made: dict[int, str] = {}  # the sites of the blocks made here, by start
+        self.send = self._send
+
+    def allocate(self, nbytes: int, *, capacity: int | None = None, timeout: float | None = None) -> Block:
+        """As `Pool.allocate`."""
+        block = super().allocate(nbytes, capacity=capacity, timeout=timeout)
+        self.made[block.start] = calling_site()
+        return block
+
+    def _send(self, block: Block, keeper: Any) -> Any:
+        is_new = block.me is None
+        claim = self.exchange.send(block, keeper)
+        _, _, record, generation, ticket, serial = claim
+        if is_new:
+            self.sites.write_record(record, generation, self.made.get(block.start, ""))
+        self.sites.write_ticket(ticket, serial, calling_site())
+        return claim
 
 
 def sweep_leftovers() -> list[str]:
@@ -283,7 +312,7 @@ def _checked(name: str) -> str:
 
 
 def _enter(commons: Commons) -> Pool:
-    pool = Pool(commons)
+    pool = (TracedPool if os.environ.get(TRACE_VARIABLE, "0") not in ("", "0") else Pool)(commons)
     REGISTRY.add(pool)
     return pool
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic_ns
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from allocator.commons import Commons
 from allocator.config import PAGE_BYTES
 from allocator.core.format import NOBODY, OWNER_MASK, STATE_MASK, Client, Header, Record, Reference, Span, slot_of
 from allocator.core.tables import isin_state
+from allocator.sites import Sites
 from allocator.system import host
 
 
@@ -59,7 +60,8 @@ class Holder(NamedTuple):
 class Ticket:
     """A message in flight: a claim on a block of `nbytes` that nobody has opened yet, sent `age_seconds` ago.
 
-    `sender_pid` is 0 once the sender is dead; the age then counts from when that was noticed.
+    `sender_pid` is 0 once the sender is dead; the age then counts from when that was noticed. `row` is where the tables
+    keep it. `site` says where it was pickled, if its sender runs with SHMTENSOR_TRACE=1.
     """
 
     record: int
@@ -68,6 +70,8 @@ class Ticket:
     age_seconds: float
     sender_pid: int
     sender_name: str
+    row: int
+    site: str = ""
 
 
 def snapshot(commons: Commons) -> PoolStats:
@@ -112,7 +116,13 @@ def _tied_bytes(commons: Commons) -> int:
 
 
 def list_tickets(commons: Commons) -> list[Ticket]:
-    """Inside the critical section: the messages in flight, the oldest first."""
+    """The messages in flight, the oldest first."""
+    found = commons.section(_flying, commons)
+    sites = Sites(commons).of_tickets((ticket.row, ticket.serial) for ticket in found)
+    return [replace(ticket, site=site) if site else ticket for ticket, site in zip(found, sites, strict=True)]
+
+
+def _flying(commons: Commons) -> list[Ticket]:
     ledger, now = commons.ledger, monotonic_ns()
     references, records = ledger.references, ledger.records
     found = []
@@ -121,8 +131,23 @@ def list_tickets(commons: Commons) -> list[Ticket]:
         age = (now - references.field(row, Reference.SINCE_NS)) / 1e9
         pid, name = _process_of(commons, references.field(row, Reference.WORD))
         nbytes = records.field(record, Record.NBYTES)
-        found.append(Ticket(record, references.field(row, Reference.SERIAL), nbytes, age, pid, name))
+        found.append(Ticket(record, references.field(row, Reference.SERIAL), nbytes, age, pid, name, row))
     return sorted(found, key=lambda ticket: -ticket.age_seconds)
+
+
+def oldest_site(commons: Commons) -> str:
+    """Where the oldest message in flight was pickled; "" if there is none, or nobody wrote that down."""
+    oldest = commons.section(_oldest_ticket, commons)
+    return "" if oldest is None else Sites(commons).of_tickets([oldest])[0]
+
+
+def _oldest_ticket(commons: Commons) -> tuple[int, int] | None:
+    references = commons.ledger.references
+    flight = references.unopened()
+    if not len(flight):
+        return None
+    row = int(flight[np.argmin(references.table.column(Reference.SINCE_NS)[flight])])
+    return row, references.field(row, Reference.SERIAL)
 
 
 def holders(commons: Commons, record: int) -> list[Holder]:

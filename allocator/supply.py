@@ -250,7 +250,8 @@ class Supply:
         """Raise OutOfSharedMemory."""
         commons = self.commons
         now, holders = commons.section(lambda: (stats.snapshot(commons), stats.top_holders(commons, 3)))
-        raise OutOfSharedMemory(explain(commons.name, nbytes, short, now, holders, timeout))
+        oldest = stats.oldest_site(commons) if now.tickets else ""
+        raise OutOfSharedMemory(explain(commons.name, nbytes, short, now, holders, oldest, timeout))
 
 
 def _nothing() -> None:
@@ -288,11 +289,18 @@ class Efforts:
 
 
 def explain(
-    name: str, nbytes: int, short: Shortage, now: stats.PoolStats, holders: list[tuple[int, int, str]], timeout: float
+    name: str,
+    nbytes: int,
+    short: Shortage,
+    now: stats.PoolStats,
+    holders: list[tuple[int, int, str]],
+    oldest: str,
+    timeout: float,
 ) -> str:
     """The message of OutOfSharedMemory: what was asked, what is there, who has it, what to do."""
     who = "; ".join(f"pid {pid} ({process}) {size} bytes" for size, pid, process in holders) or "nobody"
     wait = f"wait longer than timeout={timeout:g}" if timeout else "pass timeout= to wait"
+    sent = f", the oldest pickled at {oldest}" if oldest else ""
     advice = f"free tensors, {wait} for others to, or create the pool with a larger limit="
     if nbytes > now.limit_bytes:
         advice = "it would never fit: create the pool with a larger limit="
@@ -303,5 +311,5 @@ def explain(
     return (
         f"pool {name!r} can't give {nbytes} bytes: {short.wanted} more would exceed {short.bound}. "
         f"Limit {now.limit_bytes}, used {now.used_bytes}, warm {now.warm_bytes}, free {now.free_bytes} bytes; "
-        f"{now.tickets} messages in flight. Held by {who}. What to do: {advice}."
+        f"{now.tickets} messages in flight{sent}. Held by {who}. What to do: {advice}."
     )

@@ -86,6 +86,13 @@ class Segment:
         self.map.madvise(mmap.MADV_REMOVE, start, nbytes)
 
 
+def segment_name(host_id: str, name: str, kind: str) -> str:
+    """Of the heap ("h"), the control segment ("c"), the sites ("s") or the lock file ("l") of a pool; under 30
+    characters.
+    """
+    return f"shmt{host_id}-{name}.{kind}"
+
+
 def segment_path(name: str) -> str:
     """Where the kernel shows the segment."""
     return os.path.join(SHM_FOLDER, name)

@@ -13,8 +13,8 @@ import pytest
 
 import allocator
 from allocator import Pool
-from allocator.leaving import segment_name
 from allocator.system import host
+from allocator.system.memory import segment_name
 
 if TYPE_CHECKING:
     from conftest import RunScript
@@ -25,7 +25,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 def files_of(pool_name: str) -> list[Path]:
     """The pool's heap, control segment and lock file, there or not."""
-    return [SHARED_MEMORY / segment_name(host.boot_id(), pool_name, kind) for kind in "hcl"]
+    return [SHARED_MEMORY / segment_name(host.boot_id(), pool_name, kind) for kind in "hcsl"]
 
 
 # ---- leftovers

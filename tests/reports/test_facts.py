@@ -189,3 +189,31 @@ def test_a_larger_dev_shm_is_advised_only_where_it_is_as_small_as_containers_hav
         print("ok")
     """
     assert run_small(code, size, advised) == "ok\n"
+
+
+@pytest.mark.report("R122")
+def test_a_full_dev_shm_costs_a_traced_message_its_text_and_nothing_else(run_small: RunSmall) -> None:
+    run_small(
+        """
+import os, pickle
+os.environ["SHMTENSOR_TRACE"] = "1"
+import allocator
+import shmtensor as st
+
+pool = allocator.Pool.create(limit=1 << 20)
+tensors = [st.full((100,), i, pool=pool) for i in range(500)]
+with open("/dev/shm/filler", "wb", buffering=0) as file:
+    try:
+        while file.write(bytes(4096)):
+            pass
+    except OSError:
+        pass
+messages = [pickle.dumps(tensor) for tensor in tensors]
+assert len(pool.tickets()) == 500
+assert "" in [ticket.site for ticket in pool.tickets()]
+del tensors
+assert all((pickle.loads(message).numpy() == i).all() for i, message in enumerate(messages))
+pool.check()
+""",
+        "size=2m",
+    )
