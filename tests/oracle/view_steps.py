@@ -428,9 +428,10 @@ def chunks_of(a: Array, count: int, dim: int) -> list[Array]:
 
 def sections_of(a: Array, sections: Any, dim: int) -> list[Array]:
     refuse_0d(a)
+    at = wrap(dim, a.ndim)
     if isinstance(sections, int) and sections < 1:
         raise ValueError(sections)
-    return np.array_split(a, sections, wrap(dim, a.ndim))
+    return np.array_split(a, sections, at)
 
 
 def splits_of(a: Array, pieces: Any, dim: int) -> list[Array]:
