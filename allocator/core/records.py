@@ -23,6 +23,10 @@ class Records:
         """One of the fields of `format.Record`."""
         return self.words[row * Record.WIDTH + field]
 
+    def state(self, row: int) -> int:
+        """One of the states of `format.Record`."""
+        return self.words[row * Record.WIDTH] & STATE_MASK
+
     def is_live(self, row: int, generation: int) -> bool:
         """Whether the row is that very record, still."""
         if not 0 <= row < self.table.rows:
@@ -77,6 +81,10 @@ class Records:
         """All rows in `state` whose word names `owner`."""
         return np.flatnonzero(self.table.column(Record.WORD) == np.uint64(state | owner))
 
-    def give_back(self, rows: Rows, owners: np.ndarray[tuple[int, ...], np.dtype[np.uint64]]) -> None:
-        """Nobody refers to them: the owners of their slot spans take the slots back."""
+    def give_back(self, row: int, owner: int) -> None:
+        """Nobody refers to it: the owner of its slot span takes the slot back."""
+        self.words[row * Record.WIDTH] = Record.RETURNED | owner
+
+    def give_back_many(self, rows: Rows, owners: np.ndarray[tuple[int, ...], np.dtype[np.uint64]]) -> None:
+        """`give_back`, for many rows at once."""
         self.table.grid[rows, Record.WORD] = owners | np.uint64(Record.RETURNED)

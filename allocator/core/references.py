@@ -15,6 +15,7 @@ meets the hold.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,11 @@ from allocator.core.tables import Rows, Table, Words, isin_state
 from allocator.errors import CorruptPool
 
 STATE = np.uint64(STATE_MASK)
+
+FEW: Final = 16
+"""Up to so many rows are swept one by one: in a pipeline of large blocks each message waits for it, and NumPy's calls
+cost more there than the rows do.
+"""
 
 
 class References:
@@ -93,7 +99,22 @@ class References:
             raise CorruptPool(f"a hold came by ticket {int(tickets.max())}, but there are {rows}: recreate the pool")
         in_flight = grid[tickets, Reference.WORD] & STATE == Reference.FLIGHT
         spent = in_flight & (grid[tickets, Reference.SERIAL] == grid[holds, Reference.SERIAL])
+        spent &= grid[tickets, Reference.RECORD] == grid[holds, Reference.RECORD]
         grid[tickets[spent], Reference.WORD] = Reference.FREE
+
+    def end_few(self, dropped: list[int]) -> set[int]:
+        """Free these dropped rows and the tickets they came by, one by one; the records they name."""
+        words, rows, candidates = self.words, self.table.rows, set()
+        for row in dropped:
+            at = row * Reference.WIDTH
+            ticket = words[at + Reference.REDEEMED] - 1
+            if ticket >= rows:
+                raise CorruptPool(f"a hold came by ticket {ticket}, but there are {rows}: recreate the pool")
+            if ticket >= 0 and self.is_ticket(ticket, words[at + Reference.RECORD], words[at + Reference.SERIAL]):
+                words[ticket * Reference.WIDTH] = Reference.FREE
+            candidates.add(words[at + Reference.RECORD])
+            words[at] = Reference.FREE
+        return candidates
 
     def unopened(self) -> Rows:
         """The tickets that nobody has opened: in flight, and not spent by a hold."""
@@ -151,31 +172,35 @@ def sweep(references: References, records: Records, spans: Spans, barrier: Calla
     """
     table, header = references.table, references.table.header
     column = table.column(Reference.WORD)
-    dropped = np.flatnonzero((column.copy() & STATE) == Reference.DROPPED)
+    dropped: Rows = (column.copy() & STATE == Reference.DROPPED).nonzero()[0]
     loose = header[Header.LOOSE]
-    if not len(dropped) and not loose:
-        return 0
-    candidates = table.grid[dropped, Reference.RECORD].astype(np.intp)
-    if loose:
-        candidates = records.in_state(Record.LIVE)
+    if len(dropped) <= FEW and not loose:
+        few = references.end_few(dropped.tolist())
+        if not few:
+            return 0
+        barrier()
+        named = table.column(Reference.RECORD)[column.copy() & STATE >= Reference.NAMING]
+        _check_exist(max(few), records)
+        lone = [record for record in few if records.state(record) == Record.LIVE and not (named == record).any()]
+        for record in lone:
+            _release(record, records, spans)
+        return len(lone)
+    candidates = records.in_state(Record.LIVE) if loose else table.grid[dropped, Reference.RECORD].astype(np.intp)
     references.end_spent(dropped)
     column[dropped] = Reference.FREE
     barrier()
-    named = table.column(Reference.RECORD)[(column.copy() & STATE) >= Reference.NAMING]
+    named = table.column(Reference.RECORD)[column.copy() & STATE >= Reference.NAMING]
     gone = _unnamed(candidates, named, records)
     if len(gone):
-        _release(gone, records, spans)
+        _release_many(gone, records, spans)
     header[Header.LOOSE] = 0
     return len(gone)
 
 
 def _unnamed(candidates: Rows, named: npt.NDArray[np.uint64], records: Records) -> Rows:
     """The LIVE ones among the candidates that don't appear in `named`, each once."""
-    size = records.table.rows
-    highest = max((int(rows.max()) for rows in (candidates, named) if len(rows)), default=0)
-    if highest >= size:
-        raise CorruptPool(f"a reference names record {highest}, but there are {size}: recreate the pool")
-    mask = np.zeros(size, np.bool_)
+    _check_exist(max((int(rows.max()) for rows in (candidates, named) if len(rows)), default=0), records)
+    mask = np.zeros(records.table.rows, np.bool_)
     mask[candidates] = True
     mask[named.astype(np.intp)] = False
     gone = np.flatnonzero(mask)
@@ -183,21 +208,36 @@ def _unnamed(candidates: Rows, named: npt.NDArray[np.uint64], records: Records) 
     return live
 
 
-def _release(gone: Rows, records: Records, spans: Spans) -> None:
-    """Give back the blocks of records that nobody names."""
+def _check_exist(highest: int, records: Records) -> None:
+    if highest >= records.table.rows:
+        raise CorruptPool(f"a reference names record {highest}, but there are {records.table.rows}: recreate the pool")
+
+
+def _release(record: int, records: Records, spans: Spans) -> None:
+    """Give back the block of a record that nobody names."""
+    span = records.field(record, Record.SPAN)
+    if span >= spans.count():
+        raise CorruptPool(f"a record lies in span {span}, but there are {spans.count()}: recreate the pool")
+    word = spans.field(span, Span.WORD)
+    if spans.slot_class(span) == 0:
+        # The span first: a LIVE record in a free span tells rebuild that this step was cut short.
+        spans.free(span)
+        records.free(record)
+    elif word & STATE_MASK == Span.ALLOCATED:
+        records.give_back(record, word & OWNER_MASK)
+    else:
+        # The record first: the count of an orphan span is derived from its records.
+        records.free(record)
+        spans.drop_orphaned_record(span)
+
+
+def _release_many(gone: Rows, records: Records, spans: Spans) -> None:
+    """`_release`, for many: most are slots that go back to their owners."""
     rows = records.table.grid[gone, Record.SPAN]
     if int(rows.max()) >= spans.count():
         raise CorruptPool(f"a record lies in span {int(rows.max())}, but there are {spans.count()}: recreate the pool")
     words = spans.table.grid[rows, Span.WORD]
-    slots = spans.table.grid[rows, Span.KIND] >> np.uint64(8) != 0
-    owned = isin_state(words, Span.ALLOCATED)
-    to_owner = slots & owned
-    records.give_back(gone[to_owner], words[to_owner] & np.uint64(OWNER_MASK))
-    for row, span in zip(gone[~slots].tolist(), rows[~slots].tolist(), strict=True):
-        # The span first: a LIVE record in a free span tells rebuild that this step was cut short.
-        spans.free(span)
-        records.free(row)
-    for row, span in zip(gone[slots & ~owned].tolist(), rows[slots & ~owned].tolist(), strict=True):
-        # The record first: the count of an orphan span is derived from its records.
-        records.free(row)
-        spans.drop_orphaned_record(span)
+    to_owner = (spans.table.grid[rows, Span.KIND] >> np.uint64(8) != 0) & isin_state(words, Span.ALLOCATED)
+    records.give_back_many(gone[to_owner], words[to_owner] & np.uint64(OWNER_MASK))
+    for record in gone[~to_owner].tolist():
+        _release(record, records, spans)

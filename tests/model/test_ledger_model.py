@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from allocator.core import format as shared_format
-from allocator.core import recover
+from allocator.core import recover, references
 from allocator.core.format import (
     NOBODY,
     OWNER_MASK,
@@ -436,9 +437,10 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.section(lambda row=row: ledger.records.free(row))
                 process.slot_spans[span].append(start)
 
-    @rule()
-    def sweep(self) -> None:
-        self.section(self.ledger.sweep)
+    @rule(few=st.sampled_from((0, references.FEW)))
+    def sweep(self, few: int = 0) -> None:
+        with mock.patch.object(references, "FEW", few):
+            self.section(self.ledger.sweep)
         self.after_a_sweep()
 
     @precondition(lambda self: self.processes)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from allocator.core.format import OWNER_MASK, Record, Span
 from allocator.core.ledger import Ledger
@@ -72,13 +73,16 @@ def test_sealing_lasts_until_the_row_is_another_block(ledger: Ledger, people) ->
     assert ledger.records.field(row, Record.FLAGS) == 0
 
 
-def test_returned_rows_name_the_owner_of_their_slot_span(ledger: Ledger, people) -> None:
+@pytest.mark.parametrize("many", [False, True])
+def test_returned_rows_name_the_owner_of_their_slot_span(ledger: Ledger, people, many: bool) -> None:
     a, b = people.join(), people.join()
     span = people.span(a, 18, slot_class=1)
     record, _ = people.publish(a, span)
-    ledger.records.give_back(
-        ledger.records.in_state(Record.LIVE), ledger.spans.table.grid[[span], Span.WORD] & np.uint64(OWNER_MASK)
-    )
+    if many:
+        owners = ledger.spans.table.grid[[span], Span.WORD] & np.uint64(OWNER_MASK)
+        ledger.records.give_back_many(ledger.records.in_state(Record.LIVE), owners)
+    else:
+        ledger.records.give_back(record, a)
     assert ledger.records.owned(Record.RETURNED, a).tolist() == [record]
     assert ledger.records.owned(Record.RETURNED, b).tolist() == []
 

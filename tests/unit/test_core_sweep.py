@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allocator.core import recover
+from allocator.core import recover, references
 from allocator.core.format import OWNER_MASK, Record, Reference, Span
 from allocator.core.ledger import Ledger
 from allocator.core.tables import Column, Table
@@ -76,6 +76,12 @@ def sweep_while(ledger: Ledger, acts: dict[int, list[Callable[[], None]]], split
             act()
     assert watched.moment in (3, 6), "sweep copies the words once or twice"
     return gone
+
+
+@pytest.fixture(autouse=True, params=[0, references.FEW], ids=["many", "few"])
+def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are swept many at once, or one by one."""
+    monkeypatch.setattr(references, "FEW", request.param)
 
 
 @pytest.fixture(params=[False, True], ids=["by drops", "loose"])
