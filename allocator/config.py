@@ -37,7 +37,10 @@ DEFAULT_LIMIT_SHARE: Final = 0.8
 """Of the smallest of free tmpfs, available RAM and cgroup room: the rest is for everybody else."""
 
 RESERVE_BATCH: Final = 64
-"""Record and reference rows a client takes at a time, so that sharing takes the lock once in 64."""
+"""Record and reference rows a client takes at first, so that sharing takes the lock once in 64."""
+
+LARGEST_RESERVE_BATCH: Final = 512
+"""Each time a client needs more, it takes twice as many, up to this: who sends without end waits less often."""
 
 TICKET_GRACE_SECONDS: Final = 60.0
 """How long the message of a dead sender is safe even when memory is needed."""

@@ -13,7 +13,7 @@ from weakref import ref
 
 from allocator.block import Block
 from allocator.commons import Commons
-from allocator.config import RESERVE_BATCH
+from allocator.config import LARGEST_RESERVE_BATCH, RESERVE_BATCH
 from allocator.core.format import PLAN, Record, Reference, TableShape
 from allocator.core.tables import Table, Words
 from allocator.errors import CorruptPool, OutOfSharedMemory, StaleHandle
@@ -36,6 +36,7 @@ class Exchange:
 
     __slots__ = (
         "aside",
+        "batch",
         "commons",
         "header",
         "heap",
@@ -65,6 +66,7 @@ class Exchange:
         self.aside: tuple[list[int], list[int]] = [], []  # the spare rows, during a fork
         self.keepers: dict[int, ref[Keeper]] = {}  # by record; changed under MUTEX only
         self.prune_at = 1024
+        self.batch = RESERVE_BATCH
         self.record_rows = self.reference_rows = 0  # how many have memory, at least
 
     def start_epoch(self) -> None:
@@ -198,6 +200,7 @@ class Exchange:
         with MUTEX:
             self._prune()
         shape = self.commons.section(self._reserve)
+        self.batch = min(2 * self.batch, LARGEST_RESERVE_BATCH)
         if shape is None:
             return
         try:
@@ -222,12 +225,12 @@ class Exchange:
 
     def _fill(self, spare: list[Any], reserve: Callable[[int], list[Any]], table: Table) -> bool:
         """Stock up from a table, sweeping it if it is full; whether it should grow."""
-        if len(spare) < RESERVE_BATCH:
-            spare += reserve(RESERVE_BATCH)
-        if len(spare) < RESERVE_BATCH:
+        if len(spare) < self.batch:
+            spare += reserve(self.batch)
+        if len(spare) < self.batch:
             self.commons.ledger.sweep()
-            spare += reserve(RESERVE_BATCH)
-        return len(spare) < RESERVE_BATCH and (not spare or table.wants_growth())
+            spare += reserve(self.batch)
+        return len(spare) < self.batch and (not spare or table.wants_growth())
 
     # ---- receiving
 
