@@ -170,9 +170,9 @@ class Block:
     # ---- bytes
 
     def export(self, keeper: Any, writable: bool = True) -> Root:
-        """The block's `capacity` bytes as a uint8 array that keeps `keeper` alive."""
+        """The block's `capacity` bytes as a uint8 array that keeps `keeper` alive. For who has asked for its facts."""
         pool = self.pool
-        room = self.capacity if self.me is None else pool.record_words[self.record * 8 + 5]  # Record.CAPACITY
+        room = self.home.room if self.me is None else pool.record_words[self.record * 8 + 5]  # type: ignore[union-attr]
         root: Root
         try:
             if writable:

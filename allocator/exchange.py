@@ -14,7 +14,7 @@ from weakref import ref
 from allocator.block import Block
 from allocator.commons import Commons
 from allocator.config import LARGEST_RESERVE_BATCH, RESERVE_BATCH
-from allocator.core.format import PLAN, Record, Reference, TableShape
+from allocator.core.format import PLAN, Reference, TableShape
 from allocator.core.tables import Table, Words
 from allocator.errors import CorruptPool, OutOfSharedMemory, StaleHandle
 from allocator.local_heap import LocalHeap
@@ -23,7 +23,6 @@ from allocator.system.locks import AWAKE, MUTEX, barrier, is_mutex_owned
 _RECORD_ROWS: Final = PLAN.records.count_at
 _REFERENCE_ROWS: Final = PLAN.references.count_at
 _FLIGHT: Final = Reference.FLIGHT
-_LIVE: Final = Record.LIVE
 _new: Final = object.__new__
 Keeper = Any
 """What stands for a block in a process, e.g. a storage: has `.block`, and can be referred to weakly."""
@@ -284,11 +283,10 @@ class Exchange:
                     return keeper
             i, records, j = ticket * 4, self.record_words, record * 8  # Reference.WIDTH, Record.WIDTH
             if (
-                words[i] & 15 == _FLIGHT
+                words[i] & 15 == _FLIGHT  # first: a row's serial changes only after it was another message's
                 and words[i + 2] == serial
-                and words[i + 1] == record
+                and words[i + 1] == record  # which lives, since a message names it
                 and records[j + 1] == generation
-                and records[j] & 15 == _LIVE
             ):
                 block: Block = _new(Block)
                 block.pool = self.pool

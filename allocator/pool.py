@@ -150,7 +150,7 @@ class Pool:
     @property
     def closed(self) -> bool:
         """Whether this process can't use the pool any more."""
-        return self.commons.refusing or self.is_lost
+        return self.commons.refusing or self.commons.closed_because is not None
 
     @property
     def is_lost(self) -> bool:

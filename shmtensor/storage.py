@@ -81,8 +81,8 @@ class Storage:
 
     block: Block
     _root: Any  # weak reference to the writable root, or _no_root
-    _reading_root: Any  # the same for the root that can't be written through
-    _hash: int
+    _reading_root: Any  # the same for the root that can't be written through, if there ever was one
+    _hash: int  # once it was asked for
 
     def __init__(
         self,
@@ -96,8 +96,7 @@ class Storage:
         room = None if capacity is None else byte_count(capacity)
         source = default_pool() if pool is None else pool
         self.block = source.allocate(wanted, capacity=room, timeout=timeout)
-        self._root = self._reading_root = _no_root
-        self._hash = 0
+        self._root = _no_root
 
     @classmethod
     def from_buffer(cls, buffer: Any, *, pool: Pool | None = None) -> Storage:
@@ -138,11 +137,17 @@ class Storage:
             raise CorruptPool(f"a record says {nbytes} bytes, beyond its capacity: recreate the pool") from error
 
     def _root_for_reading(self) -> Any:
-        root = self._reading_root()
+        root = self._living_reading_root()
         if root is None:
             root = self.block.export(self, writable=False)
             self._reading_root = ref(root)
         return root
+
+    def _living_reading_root(self) -> Any:
+        try:
+            return self._reading_root()
+        except AttributeError:
+            return None
 
     def _bytes(self, writable: bool = False) -> Bytes:
         return self.array(uint8, Layout((self.block.nbytes,), (1,)), writable)
@@ -151,7 +156,7 @@ class Storage:
         return to_write(self._bytes(writable=True))
 
     def _is_exported(self) -> bool:
-        return self._root() is not None or self._reading_root() is not None
+        return self._root() is not None or self._living_reading_root() is not None
 
     def nbytes(self) -> int:
         """The size in bytes, as every process sees it now."""
@@ -342,9 +347,11 @@ class Storage:
         return (mine.record, mine.generation) == (theirs.record, theirs.generation)
 
     def __hash__(self) -> int:
-        if not self._hash:  # kept, because a storage that moves changes its start
-            self._hash = hash((self.block.pool.name, self.block.start)) or 1
-        return self._hash
+        try:
+            return self._hash
+        except AttributeError:  # kept, because a storage that moves changes its start
+            self._hash = hash((self.block.pool.name, self.block.start))
+            return self._hash
 
     def __repr__(self) -> str:
         sealed = ", sealed" if self.block.is_sealed() else ""
@@ -390,6 +397,5 @@ def over(block: Block) -> Storage:
     """The storage over ``block``, which must have none yet."""
     storage: Storage = object.__new__(Storage)
     storage.block = block
-    storage._root = storage._reading_root = _no_root
-    storage._hash = 0
+    storage._root = _no_root
     return storage
