@@ -170,13 +170,10 @@ def _join(commons: Commons) -> None:
 
 def _claim(commons: Commons) -> int | None:
     """The word of a client slot that is ours; None when all are taken. As in the critical section, dirty meanwhile."""
-    ledger, pid, now = commons.ledger, os.getpid(), monotonic_ns()
+    ledger, now = commons.ledger, monotonic_ns()
     if ledger.dirty:
         recover.rebuild(ledger)
     ledger.header[Header.DIRTY] = 1
-    word = ledger.clients.claim(Client.LIVE, pid, host.start_time(pid), now)
-    if word is None:
-        reaper.reap(ledger, commons.lock, commons.heap, 0, now)
-        word = ledger.clients.claim(Client.LIVE, pid, host.start_time(pid), now)
+    word = reaper.claim_place(ledger, commons.lock, commons.heap, 0, now, state=Client.LIVE, pid=os.getpid())
     ledger.header[Header.DIRTY] = 0
     return word

@@ -72,6 +72,15 @@ class Ledger:
         """The four tables' shapes."""
         return (self.plan.clients, self.plan.spans, self.plan.records, self.plan.references)
 
+    def table_of(self, shape: TableShape) -> Table:
+        """The table of that shape."""
+        tables = (self.clients.table, self.spans.table, self.records.table, self.references.table)
+        return tables[self.shapes().index(shape)]
+
+    def name_of(self, shape: TableShape) -> str:
+        """What its rows are, for messages."""
+        return ("clients", "spans", "records", "references")[self.shapes().index(shape)]
+
     def next_step(self, shape: TableShape) -> tuple[int, int, int] | None:
         """(byte offset, bytes, rows afterwards) of the memory the table needs to grow; None when it is as large as it
         gets.

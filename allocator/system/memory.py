@@ -100,8 +100,8 @@ def segment_path(name: str) -> str:
 
 
 def create_segment(name: str, nbytes: int) -> None:
-    """Make a sparse segment, for who has the lock file of that name: what else of ours has it is a leftover. Its mode is
-    0600. Raises as `open_own` where somebody or something else has the name.
+    """Make a sparse segment, of mode 0600, for who has the pool's lock file: another file of ours is a leftover. Raises
+    as `open_own` where somebody or something else has the name.
     """
     unlink_own(segment_path(name))
     try:
