@@ -11,6 +11,7 @@ out.
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
 import random
 import resource
@@ -96,11 +97,12 @@ class Target:
     """A storage among others, and what must hold when anything claims to be it."""
 
     def __init__(self) -> None:
-        old = Pool.create("mutated", limit=1 << 20)
+        name = f"m{os.getpid()}"  # for two, one after the other
+        old = Pool.create(name, limit=1 << 20)
         self.old = [st.full((NBYTES,), THEIRS, dtype="uint8", pool=old) for _ in range(8)][3].view(4, 24).header()
         old.close()
-        self.pool = Pool.create("mutated", limit=1 << 20)
-        self.other = Pool.create("other", limit=1 << 20)
+        self.pool = Pool.create(name, limit=1 << 20)
+        self.other = Pool.create(limit=1 << 20)
         self.neighbours = [self.filled(THEIRS, pool) for pool in (self.other, self.pool) for _ in range(8)]
         self.tensor = self.filled(OURS, self.pool)
         self.neighbours += [self.filled(THEIRS, self.pool) for _ in range(8)]
