@@ -360,3 +360,7 @@ class BlockHandle:
         if type(self.host) is not str or type(self.pool) is not str:
             raise ValueError("no handle: host and pool are strings")
         return find_pool(self.host, self.pool)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """All values at once: a damaged pickle gives no handle that lacks one."""
+        return BlockHandle, (self.host, self.pool, self.record, self.generation, self.ticket, self.serial)

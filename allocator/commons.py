@@ -14,10 +14,10 @@ from typing import Final
 
 from allocator import reaper
 from allocator.core import recover
-from allocator.core.format import OWNER_MASK, STATE_MASK, Client, Record, Reference, Span, TableShape, slot_of
+from allocator.core.format import OWNER_MASK, STATE_MASK, Client, Record, Reference, Span, slot_of
 from allocator.core.ledger import Ledger
 from allocator.core.tables import Words
-from allocator.errors import AllocatorError, OutOfSharedMemory, PoolClosed, PoolReentered
+from allocator.errors import AllocatorError, PoolClosed, PoolReentered
 from allocator.system.locks import AWAKE, FORKING, Guarded, PoolLock, barrier, is_inside, try_under_mutex
 from allocator.system.memory import Segment
 
@@ -128,10 +128,10 @@ class Commons(Guarded):
         self.at, self.owner, self.pid = me.slot * Client.WIDTH, me.owner, me.pid
         return me
 
-    def lose_place(self) -> None:
+    def lose_place(self, because: str) -> None:
         """In a fork's child that got none: from now on this process is nobody in the pool."""
         self.me = None
-        self.shut(_NO_PLACE)
+        self.shut(f"this process was forked when there was no place in it: {because}")
 
     @property
     def membership(self) -> Membership:
@@ -213,24 +213,6 @@ class Commons(Guarded):
             if spans.field(row, Span.WORD) == mine:
                 spans.free(row)
             self.returning.popleft()
-
-    # ---- tables
-
-    def grow(self, shape: TableShape) -> None:
-        """Give a table more rows.
-
-        Raises
-        ------
-        OutOfSharedMemory
-            There is no memory for them, or the table is as large as it gets.
-        """
-        step = self.ledger.next_step(shape)
-        if step is None:
-            raise OutOfSharedMemory(f"pool {self.name!r} has all of the {shape.rows} rows its table can have in use")
-        start, nbytes, rows = step
-        if not self.control.populate(start, nbytes):
-            raise OutOfSharedMemory(f"no memory for {nbytes >> 10} KiB more of the tables of pool {self.name!r}")
-        self.section(self.ledger.grow, shape, rows)
 
 
 def _nothing() -> None:

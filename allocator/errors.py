@@ -25,6 +25,12 @@ class ForeignHost(AllocatorError):
     """
 
 
+class ForeignUser(AllocatorError, PermissionError):
+    """The pool, or what has its name, is another user's. Choose another name, or run as that user: pools are for the
+    processes of one.
+    """
+
+
 class PoolClosed(AllocatorError):
     """The pool was closed in this process, or this process lost its place in it. Attach again or use another pool."""
 

@@ -203,7 +203,7 @@ class Exchange:
         if shape is None:
             return
         try:
-            self.commons.grow(shape)
+            self.heap.supply.grow(shape)
         except OutOfSharedMemory:
             if not (self.spare_records and self.spare_references):
                 raise
@@ -314,7 +314,7 @@ class Exchange:
                 return keeper
             while (row := self.commons.section(self._hold_again, record, generation)) is not None:
                 if row < 0:
-                    self.commons.grow(self.commons.ledger.plan.references)
+                    self.heap.supply.grow(self.commons.ledger.plan.references)
                     continue
                 block = Block(self.pool, None, self.record_words[record * 8 + 3], 0)  # Record.START
                 block.record, block.generation, block.row = record, generation, row

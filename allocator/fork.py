@@ -10,10 +10,11 @@ import os
 import select
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from allocator import reaper
 from allocator.commons import Commons, Membership
 from allocator.core.format import STATE_MASK, Client, Record, Reference, TableShape, slot_of
 from allocator.core.tables import Rows, Table
@@ -25,6 +26,8 @@ from allocator.system import host
 if TYPE_CHECKING:
     from allocator.block import Block
     from allocator.pool import Pool
+
+UNPREPARED: Final = "the fork was interrupted before it was prepared"
 
 
 class ForkEstate:
@@ -166,28 +169,28 @@ def hold_still(pool: Pool) -> None:
         pool.commons.me.suspend()
 
 
-def go_on_in_parent(pool: Pool, parting: Parting | None) -> None:
+def go_on_in_parent(pool: Pool, parting: Parting | str) -> None:
     """After a fork, in the parent, also when nothing was prepared."""
     commons = pool.commons
     pool.exchange.take_up()
     if commons.me is not None:
         commons.me.resume()
-    if parting is not None:
+    if isinstance(parting, Parting):
         parting.go_on_in_parent(pool)
     if commons.refusing and commons.me is not None and commons.closed_because is None:
         await_last_block(pool)
 
 
-def part(pool: Pool) -> Parting | None:
-    """Before a fork: records for all blocks, a slot and holds for the child. None if that can't be had: the child is
+def part(pool: Pool) -> Parting | str:
+    """Before a fork: records for all blocks, a slot and holds for the child. If that can't be had, why: the child is
     fenced.
     """
     commons = pool.commons
     try:
         commons.check_open()
         pipe = os.pipe2(os.O_CLOEXEC)
-    except (AllocatorError, OSError):
-        return None
+    except (AllocatorError, OSError) as error:
+        return str(error)
     parting = None
     try:
         while True:
@@ -202,8 +205,9 @@ def part(pool: Pool) -> Parting | None:
                 return parting
             _restore(pool, parting)
             if not isinstance(short, TableShape):
+                why = short
                 break
-            commons.grow(short)
+            pool.supply.grow(short)
     except BaseException as error:
         if parting is not None and parting.estate is not None:
             # Too late to go back: the blocks have records. An interrupt could only be printed here anyhow.
@@ -213,9 +217,10 @@ def part(pool: Pool) -> Parting | None:
             _restore(pool, parting)
         if not isinstance(error, (AllocatorError, OSError)):
             raise
+        why = str(error)
     os.close(pipe[0])
     os.close(pipe[1])
-    return None
+    return why
 
 
 def _restore(pool: Pool, parting: Parting) -> None:
@@ -241,9 +246,12 @@ def _settle(pool: Pool, parting: Parting) -> TableShape | str | None:
     rows = _find(ledger.sweep, references, 2 * len(starts) + len(held))
     if new is None or rows is None:
         return ledger.plan.records if new is None else ledger.plan.references
-    child = ledger.clients.claim(Client.PENDING, 0, 0, monotonic_ns(), commons.client_words[commons.at])
+    parent, now = commons.client_words[commons.at], monotonic_ns()
+    child = reaper.claim_place(
+        ledger, commons.lock, commons.heap, me.owner, now, state=Client.PENDING, pid=0, parent=parent
+    )
     if child is None:
-        return "all client slots are taken"
+        return f"all of its {ledger.plan.clients.rows} places are taken"
     mine, theirs = rows[: len(starts)], rows[len(starts) :]
     records.grid[new, Record.SPAN] = spans
     records.grid[new, Record.START] = starts
@@ -276,7 +284,7 @@ def _find(sweep: Callable[[], Any], table: Table, count: int) -> Rows | None:
     return np.array(rows, np.intp) if len(rows) == count else None
 
 
-def start_in_child(pool: Pool, parting: Parting | None) -> None:
+def start_in_child(pool: Pool, parting: Parting | str) -> None:
     """After a fork, in the child: its place, its holds, empty lists. Without a place, the pool is closed here."""
     commons, old = pool.commons, pool.commons.me
     homes = pool.heap.homes()
@@ -285,8 +293,8 @@ def start_in_child(pool: Pool, parting: Parting | None) -> None:
     pool.supply.room = 0
     pool.exchange.start_epoch()
     pool.heap.start_epoch({}, {})
-    if parting is None or parting.estate is None or old is None:
-        commons.lose_place()
+    if isinstance(parting, str) or parting.estate is None or old is None:
+        commons.lose_place(parting if isinstance(parting, str) else UNPREPARED)
         if old is not None:
             old.bequeath(lambda row: None)
         for home in homes:

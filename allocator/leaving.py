@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from allocator.commons import Commons
-from allocator.core.format import HEADER_BYTES, PLAN, STATE_MASK, Client, Header, Record, Reference, slot_of
+from allocator.core.format import HEADER_BYTES, MAGIC, PLAN, STATE_MASK, Client, Header, Record, Reference, slot_of
 from allocator.core.tables import Rows
-from allocator.errors import AllocatorError
+from allocator.errors import AllocatorError, CorruptPool
 from allocator.local_heap import Home, SlotSpan, WholeSpan
 from allocator.system import host, memory
+from allocator.system.files import check_own, open_own
 from allocator.system.locks import MUTEX, PoolLock, open_lock_file, try_lock_file
 from allocator.system.memory import segment_name
 
@@ -191,13 +192,11 @@ def sweep_leftovers(attached: Iterable[str]) -> list[str]:
 
 def _sweep_without_lock(host_id: str, name: str) -> bool:
     """Remove segments whose lock file somebody deleted; whether they were. To make that file is to own the name."""
-    control = memory.segment_path(segment_name(host_id, name, "c"))
     try:
-        if os.stat(control).st_uid != os.getuid():
-            return False
+        check_own(memory.segment_path(segment_name(host_id, name, "c")))
         descriptor = open_lock_file(memory.segment_path(segment_name(host_id, name, "l")), create=True)
-    except OSError:
-        return False  # a pool in the making, or gone
+    except (OSError, CorruptPool):
+        return False  # a pool in the making, or gone, or not ours
     unlink_pool(host_id, name)
     os.close(descriptor)
     return True
@@ -207,10 +206,8 @@ def sweep_leftover(host_id: str, name: str, *, spare_messages: bool = True) -> b
     """Remove one pool, unless a client holds it or it has young messages that are to be spared; whether it was."""
     path = memory.segment_path(segment_name(host_id, name, "l"))
     try:
-        if os.stat(path).st_uid != os.getuid():
-            return False
         descriptor = open_lock_file(path, create=False)
-    except OSError:
+    except (OSError, CorruptPool):
         return False  # gone already, or not ours to open
     try:
         if not try_lock_file(descriptor):
@@ -225,16 +222,18 @@ def sweep_leftover(host_id: str, name: str, *, spare_messages: bool = True) -> b
 
 
 def _has_young_messages(host_id: str, name: str) -> bool:
-    """Read as a file: mapping would make pages of holes."""
+    """Read as a file: mapping would make pages of holes. What can't be a pool's tables has no messages."""
+    shape = PLAN.references
     try:
-        with open(memory.segment_path(segment_name(host_id, name, "c")), "rb", buffering=0) as file:
-            header = np.frombuffer(file.read(HEADER_BYTES), np.uint64)
-            if header.nbytes < HEADER_BYTES or header[Header.MAGIC] == 0:
+        with open(open_own(memory.segment_path(segment_name(host_id, name, "c")), os.O_RDONLY), "rb") as file:
+            if os.fstat(file.fileno()).st_size < PLAN.nbytes:
+                return False  # something cut it
+            header = np.fromfile(file, np.uint64, HEADER_BYTES // 8)
+            if header[Header.MAGIC] != MAGIC:
                 return False  # its maker died before it was done
-            shape = PLAN.references
             file.seek(shape.base)
-            words = np.frombuffer(file.read(int(header[shape.count_at]) * shape.width * 8), np.uint64)
-    except FileNotFoundError:
+            words = np.fromfile(file, np.uint64, min(int(header[shape.count_at]), shape.rows) * shape.width)
+    except (OSError, CorruptPool):
         return False
     rows = words.reshape(-1, shape.width)
     flight = rows[rows[:, Reference.WORD] & np.uint64(STATE_MASK) == Reference.FLIGHT]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from allocator.config import EXIT_PRIORITY
 from allocator.errors import AllocatorError
-from allocator.fork import Parting, go_on_in_parent, hold_still, part, start_in_child
+from allocator.fork import UNPREPARED, Parting, go_on_in_parent, hold_still, part, start_in_child
 from allocator.leaving import leave, may_be_awaited, sweep_leftover
 from allocator.system.locks import AWAKE, FORKING, MUTEX
 
@@ -22,7 +22,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.pools: dict[str, Pool] = {}
-        self.partings: list[tuple[Pool, Parting | None]] = []
+        self.partings: list[tuple[Pool, Parting | str]] = []
         self.hooked = False
         self.collecting = False
 
@@ -71,7 +71,7 @@ class Registry:
         self.collecting = isenabled()
         disable()
         # Fenced unless prepared: an exception here is printed, and the fork goes on.
-        self.partings = [(pool, None) for pool in self.pools.values()]
+        self.partings = [(pool, UNPREPARED) for pool in self.pools.values()]
         for pool, _ in self.partings:
             hold_still(pool)
         for i, (pool, _) in enumerate(self.partings):
@@ -93,7 +93,7 @@ class Registry:
         try:
             prepared = {id(pool): parting for pool, parting in self.partings}
             for pool in list(self.pools.values()):  # all of them, also when `before_fork` was cut short
-                start_in_child(pool, prepared.get(id(pool)))
+                start_in_child(pool, prepared.get(id(pool), UNPREPARED))
         finally:
             # No call of ours in here: at its first line an interrupt could come, and nothing of this would be done.
             AWAKE[0] = 1

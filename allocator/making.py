@@ -18,6 +18,7 @@ from allocator.core.format import PLAN, Client, Header
 from allocator.errors import CorruptPool, OutOfSharedMemory, PoolClosed, PoolExists, PoolNotFound
 from allocator.leaving import unlink_pool
 from allocator.system import host, memory
+from allocator.system.files import check_own
 from allocator.system.locks import PoolLock, lock_file, open_lock_file, unlock_file
 from allocator.system.memory import segment_name
 
@@ -33,6 +34,8 @@ def create(
     ------
     PoolExists
         A pool of that name is alive.
+    ForeignUser, CorruptPool
+        The name is another user's, or that of something else.
     OutOfSharedMemory
         There is not even memory for the tables.
     """
@@ -74,6 +77,10 @@ def _new_lock(host_id: str, name: str) -> PoolLock:
         try:
             descriptor = open_lock_file(path, create=True)
         except FileExistsError:
+            try:
+                check_own(path)
+            except FileNotFoundError:
+                continue  # gone meanwhile
             raise PoolExists(f"a pool {name!r} exists: attach to it, or choose another name") from None
         try:
             lock_file(descriptor)
@@ -87,10 +94,14 @@ def _new_lock(host_id: str, name: str) -> PoolLock:
         os.close(descriptor)  # between opening and locking, another process took it for a leftover
 
 
+def _commit_header(commons: Commons) -> None:
+    if not commons.control.populate(0, PLAN.clients.base):
+        raise OutOfSharedMemory(f"no memory for the header of pool {commons.name!r}: {host.room().bound} is full")
+
+
 def _commit_tables(commons: Commons) -> None:
     ledger, control = commons.ledger, commons.control
-    if not control.populate(0, PLAN.clients.base):
-        raise OutOfSharedMemory(f"no memory for the header of pool {commons.name!r}: {host.room().bound} is full")
+    _commit_header(commons)
     for shape in ledger.shapes():
         step = ledger.next_step(shape)
         assert step is not None
@@ -108,8 +119,12 @@ def attach(name: str, *, enter: Callable[[Commons], Made]) -> Made:
         There is none.
     PoolClosed
         All of its places are taken.
+    ForeignUser
+        It is another user's.
     CorruptPool
-        It was never finished, or is another version's.
+        It was never finished, is another version's, or was cut.
+    OutOfSharedMemory
+        This process may not map that much (`ulimit -v`).
     """
     host_id = host.boot_id()
     missing = PoolNotFound(f"no pool {name!r} on this machine: create it first, or check the name")
@@ -126,8 +141,13 @@ def attach(name: str, *, enter: Callable[[Commons], Made]) -> Made:
         if control.nbytes < PLAN.nbytes:
             raise CorruptPool(f"the control segment of pool {name!r} has {control.nbytes} bytes, not {PLAN.nbytes}")
         commons = Commons(name, host_id, heap, control, lock)
+        _commit_header(commons)  # never made, it is a hole, which can't even be read where memory has run out
         if not commons.ledger.is_formatted:
             raise CorruptPool(f"pool {name!r} was never finished, or is of another version of this library")
+        if heap.nbytes != commons.header[Header.ADDRESS_SPACE]:
+            raise CorruptPool(
+                f"the heap of pool {name!r} has {heap.nbytes} bytes, not {commons.header[Header.ADDRESS_SPACE]}"
+            )
         _join(commons)
         return enter(commons)
     except FileNotFoundError:
@@ -151,13 +171,10 @@ def _join(commons: Commons) -> None:
 
 def _claim(commons: Commons) -> int | None:
     """The word of a client slot that is ours; None when all are taken. As in the critical section, dirty meanwhile."""
-    ledger, pid, now = commons.ledger, os.getpid(), monotonic_ns()
+    ledger, now = commons.ledger, monotonic_ns()
     if ledger.dirty:
         recover.rebuild(ledger)
     ledger.header[Header.DIRTY] = 1
-    word = ledger.clients.claim(Client.LIVE, pid, host.start_time(pid), now)
-    if word is None:
-        reaper.reap(ledger, commons.lock, commons.heap, 0, now)
-        word = ledger.clients.claim(Client.LIVE, pid, host.start_time(pid), now)
+    word = reaper.claim_place(ledger, commons.lock, commons.heap, 0, now, state=Client.LIVE, pid=os.getpid())
     ledger.header[Header.DIRTY] = 0
     return word

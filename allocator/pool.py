@@ -24,7 +24,7 @@ from allocator.config import (
 from allocator.core import recover
 from allocator.core.format import Header
 from allocator.core.sizes import CLASS_BY_UNITS
-from allocator.errors import ForeignHost, PoolNotFound, StaleHandle
+from allocator.errors import ForeignHost, ForeignUser, PoolNotFound, StaleHandle
 from allocator.exchange import Exchange
 from allocator.lifecycle import REGISTRY
 from allocator.local_heap import LocalHeap
@@ -109,6 +109,8 @@ class Pool:
         ------
         PoolExists
             A pool of that name is alive.
+        ForeignUser, CorruptPool
+            The name is another user's, or something's that is no pool.
         OutOfSharedMemory
             There is not even memory for the tables.
         """
@@ -131,6 +133,14 @@ class Pool:
         ------
         PoolNotFound
             There is none.
+        ForeignUser
+            It is another user's.
+        PoolClosed
+            All of its places are taken.
+        CorruptPool
+            It was never finished, is another version's, or something wrote into it.
+        OutOfSharedMemory
+            This process may not map that much (`ulimit -v`).
         """
         with MUTEX:
             known = REGISTRY.pools.get(name)
@@ -376,8 +386,8 @@ def _find_default() -> Pool | None:
     name = os.environ.get(POOL_VARIABLE)
     try:
         pool = Pool.attach(name) if name else None
-    except (PoolNotFound, ValueError):
-        return None  # a stale name: its processes have ended
+    except (ForeignUser, PoolNotFound, ValueError):
+        return None  # a stale name: its processes have ended, or this one has become another user's
     return None if pool is None or pool.closed else pool  # closed, but blocks of it live here
 
 

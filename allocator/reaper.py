@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from allocator.core.format import SLOT_SHIFT, STATE_MASK, Client, slot_of
 from allocator.core.ledger import Ledger
+from allocator.system.host import start_time
 from allocator.system.locks import PoolLock
 from allocator.system.memory import Segment
 
@@ -21,6 +22,19 @@ def reap(ledger: Ledger, lock: PoolLock, heap: Segment, me: int, now_ns: int) ->
         _settle_doubts(ledger, heap, word & ~STATE_MASK)
         ledger.reap(word, now_ns)
     return len(dead)
+
+
+def claim_place(
+    ledger: Ledger, lock: PoolLock, heap: Segment, me: int, now_ns: int, *, state: int, pid: int, parent: int = 0
+) -> int | None:
+    """Inside the critical section: the word of a client slot that is the caller's to give, a dead client's if all are
+    taken; None when all of them live.
+    """
+    started = start_time(pid) if pid else 0
+    word = ledger.clients.claim(state, pid, started, now_ns, parent)
+    if word is None and reap(ledger, lock, heap, me, now_ns):
+        word = ledger.clients.claim(state, pid, started, now_ns, parent)
+    return word
 
 
 def _is_alive(ledger: Ledger, lock: PoolLock, me: int, word: int) -> bool:

@@ -22,7 +22,7 @@ from allocator.config import (
     WAIT_FIRST_SECONDS,
     WAIT_LONGEST_SECONDS,
 )
-from allocator.core.format import ORDERS, Header, Record, Span
+from allocator.core.format import ORDERS, Header, Record, Span, TableShape
 from allocator.core.spans import Purge
 from allocator.errors import OutOfSharedMemory
 from allocator.system import host
@@ -73,7 +73,8 @@ class Supply:
         if order >= ORDERS or 1 << order > commons.ledger.header[Header.ADDRESS_SPACE]:
             return Shortage(need, "the pool's address space")
         while (row := commons.section(self._take, order, slot_class, need)) is None:
-            commons.grow(commons.ledger.plan.spans)
+            if (short := self.try_grow(commons.ledger.plan.spans)) is not None:
+                return Shortage(need, short.bound)
         if isinstance(row, Shortage):
             return row
         try:
@@ -236,6 +237,48 @@ class Supply:
         purges = self.commons.ledger.spans.plan_purges(1 << 62)
         self._purge(purges)
         return sum(purge.nbytes for purge in purges)
+
+    # ---- tables
+
+    def try_grow(self, shape: TableShape) -> Shortage | None:
+        """Give a table more rows, with memory that no block needs; why not, if that can't be."""
+        commons = self.commons
+        step = commons.ledger.next_step(shape)
+        if step is None:
+            return Shortage(0, f"the pool's table of {shape.rows} {commons.ledger.name_of(shape)}")
+        start, nbytes, rows = step
+        if not commons.control.populate(start, nbytes):
+            commons.section(self.purge_all)
+            if not commons.control.populate(start, nbytes):
+                return self._machine_shortage(nbytes)
+        commons.section(commons.ledger.grow, shape, rows)
+        return None
+
+    def grow(self, shape: TableShape) -> None:
+        """Give a table more rows, or make free what dead clients have of those that it has.
+
+        Raises
+        ------
+        OutOfSharedMemory
+            There is no memory for them, or the table is as large as it gets.
+        """
+        if self.try_grow(shape) is None:
+            return
+        self.give_back_idle()
+        if self.commons.section(self._take_back_rows, shape):
+            return
+        if (short := self.try_grow(shape)) is not None:
+            now, table = self.commons.section(stats.snapshot, self.commons), self.commons.ledger.name_of(shape)
+            raise OutOfSharedMemory(
+                f"pool {self.commons.name!r} can't have more {table}: {short.bound} is full. {now.records} records of "
+                f"tensors that were sent, {now.holds} holds, {now.tickets} messages in flight. What to do: drop "
+                "tensors, open messages, or end those that nobody will open (discard_tickets)."
+            )
+
+    def _take_back_rows(self, shape: TableShape) -> bool:
+        """Inside the critical section: whether the table has a free row after every effort."""
+        self.take_back()
+        return bool(self.commons.ledger.table_of(shape).find_free(1))
 
     # ---- refusing
 

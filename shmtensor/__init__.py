@@ -41,7 +41,7 @@ _NAMES = {
     "incoming": "as_tensor from_dlpack from_numpy frombuffer tensor",
     "layout": "Layout MemoryFormat Size channels_last channels_last_3d contiguous_format preserve_format",
     "storage": (
-        "AllocatorError CorruptPool ForeignHost OutOfSharedMemory Pool PoolClosed PoolExists "
+        "AllocatorError CorruptPool ForeignHost ForeignUser OutOfSharedMemory Pool PoolClosed PoolExists "
         "PoolNotFound PoolReentered StaleHandle Storage StorageCapacityError UntypedStorage default_pool "
         "set_default_pool"
     ),

@@ -72,6 +72,15 @@ class Ledger:
         """The four tables' shapes."""
         return (self.plan.clients, self.plan.spans, self.plan.records, self.plan.references)
 
+    def table_of(self, shape: TableShape) -> Table:
+        """The table of that shape."""
+        tables = (self.clients.table, self.spans.table, self.records.table, self.references.table)
+        return tables[self.shapes().index(shape)]
+
+    def name_of(self, shape: TableShape) -> str:
+        """What its rows are, for messages."""
+        return ("clients", "spans", "records", "references")[self.shapes().index(shape)]
+
     def next_step(self, shape: TableShape) -> tuple[int, int, int] | None:
         """(byte offset, bytes, rows afterwards) of the memory the table needs to grow; None when it is as large as it
         gets.
@@ -95,8 +104,11 @@ class Ledger:
             self.header[shape.count_at] = rows
 
     def _start_generations(self, first: int, end: int) -> None:
-        """Each pool's begin where no earlier pool of its name has got to: a row isn't used again every nanosecond."""
-        self.records.table.grid[first:end, Record.GENERATION] = self.header[Header.CREATED_NS]
+        """Each pool's begin where no earlier pool of its name has got to: a row isn't used again every nanosecond. Each
+        row's begin far from those of others, so that a handle with a damaged record misses them all.
+        """
+        apart = np.arange(first, end, dtype=np.uint64) << np.uint64(32)
+        self.records.table.grid[first:end, Record.GENERATION] = apart + np.uint64(self.header[Header.CREATED_NS])
 
     def take_serials(self, count: int) -> int:
         """The first of `count` serials that nobody else gets."""

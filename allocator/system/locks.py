@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 
 from allocator.core.format import MAX_CLIENTS, OWNER_MASK, Header
 from allocator.errors import AllocatorError, CorruptPool, PoolReentered
+from allocator.system.files import open_own
 
 Result = TypeVar("Result")
 Args = TypeVarTuple("Args")
@@ -239,9 +240,10 @@ def is_inside() -> bool:
 
 
 def open_lock_file(path: str, *, create: bool) -> int:
-    """A descriptor of the lock file, high up. FileExistsError or FileNotFoundError as `create` says."""
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT | os.O_EXCL if create else 0)
-    low = os.open(path, flags, 0o600)
+    """A descriptor of the lock file, high up. FileExistsError or FileNotFoundError as `create` says; raises as
+    `open_own` where something else has its name.
+    """
+    low = open_own(path, os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0))
     high = _move_up(low)
     if high != low:
         os.close(low)  # no lock is held through it yet

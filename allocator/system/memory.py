@@ -17,7 +17,8 @@ from multiprocessing import resource_tracker, shared_memory
 from typing import Final
 
 from allocator.config import PAGE_BYTES, POPULATE_CHUNK_BYTES
-from allocator.errors import CorruptPool
+from allocator.errors import CorruptPool, OutOfSharedMemory
+from allocator.system.files import check_own, open_own, unlink_own
 from allocator.system.host import SHM_FOLDER
 
 _MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; the mmap module doesn't name it
@@ -31,12 +32,19 @@ class Segment:
 
     def __init__(self, name: str) -> None:
         self.path = segment_path(name)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_own(self.path, os.O_RDWR)
         try:
             self.nbytes = os.fstat(descriptor).st_size
             if not self.nbytes:
                 raise CorruptPool(f"segment {name!r} is empty: its maker died, or something cut it; recreate the pool")
             self.map = mmap.mmap(descriptor, self.nbytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        except OSError as error:
+            if error.errno != errno.ENOMEM:
+                raise
+            raise OutOfSharedMemory(
+                f"no address space here for the {self.nbytes} bytes of {self.path} (ulimit -v): raise it, or create "
+                "the pool where it is as low"
+            ) from None
         finally:
             os.close(descriptor)
         self.map.madvise(mmap.MADV_DONTDUMP)
@@ -99,7 +107,18 @@ def segment_path(name: str) -> str:
 
 
 def create_segment(name: str, nbytes: int) -> None:
-    """Make a sparse segment. Its mode is 0600."""
+    """Make a sparse segment, of mode 0600, for who has the pool's lock file: another file of ours is a leftover. Raises
+    as `open_own` where somebody or something else has the name.
+    """
+    unlink_own(segment_path(name))
+    try:
+        _create(name, nbytes)
+    except FileExistsError:
+        check_own(segment_path(name))
+        raise
+
+
+def _create(name: str, nbytes: int) -> None:
     if sys.version_info >= (3, 13):
         shared_memory.SharedMemory(name, create=True, size=nbytes, track=False).close()
         return
@@ -145,8 +164,5 @@ def _can_map(nbytes: int) -> bool:
 
 
 def unlink(name: str) -> None:
-    """Remove the name, if it is there. Mappings of the segment live on."""
-    try:
-        os.unlink(segment_path(name))
-    except FileNotFoundError:
-        pass
+    """Remove the name, if it is there and ours. Mappings of the segment live on."""
+    unlink_own(segment_path(name))

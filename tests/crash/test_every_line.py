@@ -1,7 +1,8 @@
-"""Deaths, interrupts and scribbles everywhere: `every_line.py`, `comings.py` and `scribbles.py` say what runs and what
-must hold.
+"""Deaths, interrupts, scribbles and damaged headers everywhere: `every_line.py`, `comings.py`, `scribbles.py` and
+`headers.py` say what runs and what must hold.
 
 All places, which takes some minutes each: `python tests/crash/every_line.py die 1 1`, `... step 1 1`, `... raise 1 1`.
+200,000 damaged headers, which take one: `python tests/crash/headers.py 0 200000`.
 """
 
 from __future__ import annotations
@@ -61,3 +62,11 @@ def test_scribbled_tables_are_refused_and_never_crash(run_command: Callable[...,
 def test_many_scribbled_tables_are_refused_and_never_crash(run_command: Callable[..., str]) -> None:
     seed = random.randrange(1 << 30)
     assert scribble(run_command, seed, 40, timeout=500) > 2, f"seeds from {seed} on"
+
+
+@pytest.mark.report("R102", "R134")
+def test_damaged_headers_open_what_was_sent_or_nothing(run_command: Callable[..., str]) -> None:
+    first = random.randrange(1 << 30)
+    text = run_command([sys.executable, "headers.py", str(first), "6000"], cwd=HERE, timeout=100)
+    for outcome in ("InvalidHeader", "StaleHandle", "ForeignHost", "the block", "the tensor, or a view of its storage"):
+        assert f" {outcome}\n" in text, (first, text)
