@@ -16,6 +16,8 @@ from typing import Final
 
 from allocator.commons import Commons
 from allocator.core.format import PLAN
+from allocator.errors import AllocatorError
+from allocator.system.files import open_own
 from allocator.system.memory import segment_name, segment_path
 
 ENTRY_BYTES: Final = 128
@@ -59,21 +61,21 @@ class Sites:
                 # this one would stay behind.
                 self.commons.section(self._make)
                 self.is_made = True
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = open_own(self.path, os.O_WRONLY)
             try:
                 os.pwrite(descriptor, struct.pack(f"<Q{TEXT_BYTES}s", key, _fit(text)), entry * ENTRY_BYTES)
             finally:
                 os.close(descriptor)
-        except OSError:
+        except (AllocatorError, OSError):
             pass  # no memory, no descriptor, no pool any more: a text less
 
     def _make(self) -> None:
-        os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        os.close(open_own(self.path, os.O_CREAT | os.O_WRONLY))
 
     def _read(self, keys: Iterable[tuple[int, int]]) -> list[str]:
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
+            descriptor = open_own(self.path, os.O_RDONLY)
+        except (AllocatorError, OSError):
             return ["" for _ in keys]
         try:
             return [_text(os.pread(descriptor, ENTRY_BYTES, entry * ENTRY_BYTES), key) for entry, key in keys]
