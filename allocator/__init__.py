@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from allocator.block import Block, BlockHandle
+from allocator.default import default_pool, set_default_pool
 from allocator.errors import (
     AllocatorError,
     CorruptPool,
     ForeignHost,
+    NameNotFound,
     OutOfSharedMemory,
     PoolClosed,
     PoolExists,
@@ -16,7 +18,8 @@ from allocator.errors import (
     StorageCapacityError,
 )
 from allocator.lifecycle import REGISTRY
-from allocator.pool import Pool, default_pool, find_pool, set_default_pool, sweep_leftovers
+from allocator.naming import Published
+from allocator.pool import Pool, find_pool, sweep_leftovers
 from allocator.stats import Holder, PoolStats, Ticket
 
 attached = REGISTRY.pools
@@ -29,6 +32,7 @@ __all__ = [
     "CorruptPool",
     "ForeignHost",
     "Holder",
+    "NameNotFound",
     "OutOfSharedMemory",
     "Pool",
     "PoolClosed",
@@ -36,6 +40,7 @@ __all__ = [
     "PoolNotFound",
     "PoolReentered",
     "PoolStats",
+    "Published",
     "StaleHandle",
     "StorageCapacityError",
     "Ticket",

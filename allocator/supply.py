@@ -303,5 +303,5 @@ def explain(
     return (
         f"pool {name!r} can't give {nbytes} bytes: {short.wanted} more would exceed {short.bound}. "
         f"Limit {now.limit_bytes}, used {now.used_bytes}, warm {now.warm_bytes}, free {now.free_bytes} bytes; "
-        f"{now.tickets} messages in flight. Held by {who}. What to do: {advice}."
+        f"{now.tickets} messages in flight, {now.names} names. Held by {who}. What to do: {advice}."
     )

@@ -25,6 +25,7 @@ from allocator import (
     CorruptPool,
     ForeignHost,
     Holder,
+    NameNotFound,
     OutOfSharedMemory,
     Pool,
     PoolClosed,
@@ -35,6 +36,7 @@ from allocator import (
     StorageCapacityError,
     attached,
     default_pool,
+    naming,
     set_default_pool,
 )
 from shmtensor.bytevalues import Bytes, apart, as_bytes, buffer_bytes, byte_count, position, to_write
@@ -47,6 +49,7 @@ __all__ = [
     "BlockHandle",
     "CorruptPool",
     "ForeignHost",
+    "NameNotFound",
     "OutOfSharedMemory",
     "Pool",
     "PoolClosed",
@@ -59,6 +62,7 @@ __all__ = [
     "UntypedStorage",
     "attached",
     "default_pool",
+    "naming",
     "over",
     "set_default_pool",
 ]
