@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from allocator.block import Block, BlockHandle
+from allocator.default import default_pool, set_default_pool
 from allocator.errors import (
     AllocatorError,
     CorruptPool,
     ForeignHost,
     ForeignUser,
+    NameNotFound,
     OutOfSharedMemory,
     PoolClosed,
     PoolExists,
@@ -17,7 +19,8 @@ from allocator.errors import (
     StorageCapacityError,
 )
 from allocator.lifecycle import REGISTRY
-from allocator.pool import Pool, default_pool, find_pool, set_default_pool, sweep_leftovers
+from allocator.naming import Published
+from allocator.pool import Pool, find_pool, sweep_leftovers
 from allocator.stats import Holder, PoolStats, Ticket
 
 attached = REGISTRY.pools
@@ -31,6 +34,7 @@ __all__ = [
     "ForeignHost",
     "ForeignUser",
     "Holder",
+    "NameNotFound",
     "OutOfSharedMemory",
     "Pool",
     "PoolClosed",
@@ -38,6 +42,7 @@ __all__ = [
     "PoolNotFound",
     "PoolReentered",
     "PoolStats",
+    "Published",
     "StaleHandle",
     "StorageCapacityError",
     "Ticket",

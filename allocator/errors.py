@@ -39,6 +39,10 @@ class PoolNotFound(AllocatorError, FileNotFoundError):
     """No pool has this name. Create it first, or check the name."""
 
 
+class NameNotFound(AllocatorError, LookupError):
+    """Nothing is published under this name. Publish it first, wait (`timeout=`), or look at `names()`."""
+
+
 class PoolExists(AllocatorError, FileExistsError):
     """A pool of this name is alive. Attach to it, or choose another name."""
 

@@ -162,6 +162,15 @@ class Exchange:
             if self.heap.wholes:
                 self.heap.wholes.pop(home.row, None)
 
+    def introduce(self, block: Block, keeper: Keeper) -> None:
+        """Give the block a record, if it has none, and remember what keeps it, so that whoever receives it here again
+        gets that.
+        """
+        self.publish(block, keeper)
+        known = self.keepers.get(block.record)
+        if known is None or known() is not keeper:
+            self._remember(block.record, keeper)
+
     def _remember(self, record: int, keeper: Keeper) -> None:
         if keeper is None:
             return

@@ -10,24 +10,24 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import Any
 
-from allocator import leaving, making
+from allocator import leaving, making, naming
 from allocator.block import Block
 from allocator.commons import Commons
 from allocator.config import (
     DEFAULT_LIMIT_SHARE,
     MAX_SLOT_BYTES,
     PAGE_BYTES,
-    POOL_VARIABLE,
     TICKET_GRACE_SECONDS,
     TRACE_VARIABLE,
 )
 from allocator.core import recover
 from allocator.core.format import Header
 from allocator.core.sizes import CLASS_BY_UNITS
-from allocator.errors import ForeignHost, ForeignUser, PoolNotFound, StaleHandle
+from allocator.errors import ForeignHost, PoolNotFound, StaleHandle
 from allocator.exchange import Exchange
 from allocator.lifecycle import REGISTRY
 from allocator.local_heap import LocalHeap
+from allocator.naming import Published
 from allocator.sites import Sites, calling_site
 from allocator.stats import PoolStats, Ticket, list_tickets, snapshot
 from allocator.supply import Supply
@@ -227,6 +227,40 @@ class Pool:
         block: Block = self.exchange.receive(record, generation, ticket, serial, _itself, shared=False)
         return block
 
+    # ---- names
+
+    def publish(self, name: str, block: Block) -> None:
+        """Put the block under this name, in place of what was there. The pool holds it from now on, not this process.
+
+        Who looks the name up gets the old block or the new one; who has the old one keeps it. `name` is printable text
+        of at most 255 bytes in UTF-8.
+
+        Raises
+        ------
+        OutOfSharedMemory
+            There is no memory for the table of names, or it is full; the name is as before.
+        """
+        naming.publish(self, name, block)
+
+    def lookup(self, name: str, *, timeout: float = 0.0) -> Block:
+        """The block published under this name, with a hold of this process's own.
+
+        Raises
+        ------
+        NameNotFound
+            There is none, also after `timeout` seconds.
+        """
+        block: Block = naming.lookup(self, name, _itself, False, timeout)[0]
+        return block
+
+    def unpublish(self, name: str) -> None:
+        """Let go of what is published under this name. It lives on where it is held. Raises NameNotFound."""
+        naming.unpublish(self, name)
+
+    def names(self) -> dict[str, Published]:
+        """What is published, by name."""
+        return self.commons.section(naming.list_names, self.commons)
+
     # ---- facts and upkeep
 
     def stats(self) -> PoolStats:
@@ -354,49 +388,3 @@ def find_pool(host_id: str, name: str) -> Pool:
         return Pool.attach(name)
     except (PoolNotFound, ValueError) as error:
         raise StaleHandle(f"pool {name!r} is gone, and with it what this handle names") from error
-
-
-# ---- the default pool
-
-
-class _Default:
-    """The pool that is used where none is named."""
-
-    pool: Pool | None = None
-
-
-def default_pool() -> Pool:
-    """The pool used where none is named: the parent's, found by the environment variable SHMTENSOR_POOL, else a new
-    one.
-
-    Call it before workers start if they are to share it whatever the start method.
-    """
-    pool = _Default.pool
-    if pool is not None and not pool.closed:
-        return pool
-    with MUTEX:
-        pool = _Default.pool
-        if pool is None or pool.closed:
-            pool = _find_default() or Pool.create()
-            set_default_pool(pool)
-    return pool
-
-
-def _find_default() -> Pool | None:
-    name = os.environ.get(POOL_VARIABLE)
-    try:
-        pool = Pool.attach(name) if name else None
-    except (ForeignUser, PoolNotFound, ValueError):
-        return None  # a stale name: its processes have ended, or this one has become another user's
-    return None if pool is None or pool.closed else pool  # closed, but blocks of it live here
-
-
-def set_default_pool(pool: Pool | None) -> None:
-    """Use this pool where none is named, here and in processes started from now on; None: find or make one when it is
-    needed.
-    """
-    _Default.pool = pool
-    if pool is None:
-        os.environ.pop(POOL_VARIABLE, None)
-    else:
-        os.environ[POOL_VARIABLE] = pool.name

@@ -10,7 +10,18 @@ import numpy as np
 
 from allocator.commons import Commons
 from allocator.config import PAGE_BYTES
-from allocator.core.format import NOBODY, OWNER_MASK, STATE_MASK, Client, Header, Record, Reference, Span, slot_of
+from allocator.core.format import (
+    NOBODY,
+    OWNER_MASK,
+    STATE_MASK,
+    Client,
+    Header,
+    Name,
+    Record,
+    Reference,
+    Span,
+    slot_of,
+)
 from allocator.core.tables import isin_state
 from allocator.sites import Sites
 from allocator.system import host
@@ -25,8 +36,8 @@ class PoolStats:
     what is committed between small blocks in use. `committed_bytes` = used + warm, plus what is being populated
     right now; `peak_bytes` is the most it ever was. `spans` ever made; of these `free_spans` are in nobody's use
     and `orphan_spans` outlive their owners. `records`: blocks that were sent. `holds` on them: one per process and
-    block. `tickets`: messages in flight, also those without a living sender. `clients`: attached processes.
-    `address_bytes`: address space handed out so far, of `address_limit_bytes`.
+    block. `tickets`: messages in flight, also those without a living sender. `names`: what is published. `clients`:
+    attached processes. `address_bytes`: address space handed out so far, of `address_limit_bytes`.
     """
 
     limit_bytes: int
@@ -42,13 +53,16 @@ class PoolStats:
     holds: int
     tickets: int
     tickets_without_sender: int
+    names: int
     clients: int
     address_bytes: int
     address_limit_bytes: int
 
 
 class Holder(NamedTuple):
-    """Who keeps a block alive: a process that has it open ("hold"), or a message it sent ("ticket")."""
+    """Who keeps a block alive: a process that has it open ("hold"), a message it sent ("ticket"), or the pool under a
+    name, which is `name` then ("name"; slot and pid are 0).
+    """
 
     kind: str
     slot: int
@@ -97,6 +111,7 @@ def snapshot(commons: Commons) -> PoolStats:
         holds=len(references.in_state(Reference.HELD)),
         tickets=len(flight),
         tickets_without_sender=int(np.count_nonzero(owners == NOBODY)),
+        names=len(ledger.names.rows()),
         clients=len(ledger.clients.attached()),
         address_bytes=header[Header.BUMP],
         address_limit_bytes=header[Header.ADDRESS_SPACE],
@@ -159,7 +174,9 @@ def holders(commons: Commons, record: int) -> list[Holder]:
         kind = "hold" if word & STATE_MASK == Reference.HELD else "ticket"
         if kind == "hold" or row in unopened:
             found.append(Holder(kind, slot_of(word), *_process_of(commons, word)))
-    return found
+    names = commons.ledger.names
+    named = [row for row in names.rows().tolist() if names.field(row, Name.RECORD) == record]
+    return found + [Holder("name", 0, 0, names.text(row).decode()) for row in named]
 
 
 def top_holders(commons: Commons, count: int) -> list[tuple[int, int, str]]:

@@ -272,7 +272,7 @@ class Supply:
             raise OutOfSharedMemory(
                 f"pool {self.commons.name!r} can't have more {table}: {short.bound} is full. {now.records} records of "
                 f"tensors that were sent, {now.holds} holds, {now.tickets} messages in flight. What to do: drop "
-                "tensors, open messages, or end those that nobody will open (discard_tickets)."
+                "tensors, open messages or end those that nobody will open (discard_tickets), unpublish names."
             )
 
     def _take_back_rows(self, shape: TableShape) -> bool:
@@ -354,5 +354,5 @@ def explain(
     return (
         f"pool {name!r} can't give {nbytes} bytes: {short.wanted} more would exceed {short.bound}. "
         f"Limit {now.limit_bytes}, used {now.used_bytes}, warm {now.warm_bytes}, free {now.free_bytes} bytes; "
-        f"{now.tickets} messages in flight{sent}. Held by {who}. What to do: {advice}."
+        f"{now.tickets} messages in flight{sent}, {now.names} names. Held by {who}. What to do: {advice}."
     )

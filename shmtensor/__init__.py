@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shmtensor.header import *
     from shmtensor.incoming import *
     from shmtensor.layout import *
+    from shmtensor.publishing import *
     from shmtensor.storage import *
     from shmtensor.tensors import *
     from shmtensor.together import *
@@ -40,8 +41,9 @@ _NAMES = {
     "header": "TensorHeader",
     "incoming": "as_tensor from_dlpack from_numpy frombuffer tensor",
     "layout": "Layout MemoryFormat Size channels_last channels_last_3d contiguous_format preserve_format",
+    "publishing": "lookup names publish unpublish",
     "storage": (
-        "AllocatorError CorruptPool ForeignHost ForeignUser OutOfSharedMemory Pool PoolClosed PoolExists "
+        "AllocatorError CorruptPool ForeignHost ForeignUser NameNotFound OutOfSharedMemory Pool PoolClosed PoolExists "
         "PoolNotFound PoolReentered StaleHandle Storage StorageCapacityError UntypedStorage default_pool "
         "set_default_pool"
     ),

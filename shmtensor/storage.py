@@ -26,6 +26,7 @@ from allocator import (
     ForeignHost,
     ForeignUser,
     Holder,
+    NameNotFound,
     OutOfSharedMemory,
     Pool,
     PoolClosed,
@@ -36,6 +37,7 @@ from allocator import (
     StorageCapacityError,
     attached,
     default_pool,
+    naming,
     set_default_pool,
 )
 from shmtensor.bytevalues import Bytes, apart, as_bytes, buffer_bytes, byte_count, position, to_write
@@ -49,6 +51,7 @@ __all__ = [
     "CorruptPool",
     "ForeignHost",
     "ForeignUser",
+    "NameNotFound",
     "OutOfSharedMemory",
     "Pool",
     "PoolClosed",
@@ -61,6 +64,7 @@ __all__ = [
     "UntypedStorage",
     "attached",
     "default_pool",
+    "naming",
     "over",
     "set_default_pool",
 ]

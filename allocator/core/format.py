@@ -1,6 +1,6 @@
 """Every shared structure: its fields, who writes them, under which lock; and the equations that hold between them.
 
-The control segment is 64-bit words: one header, then four tables of rows. Nothing else of the package knows an offset.
+The control segment is 64-bit words: one header, then tables of rows. Nothing else of the package knows an offset.
 
     word       64 bits, read and written in one piece
     owner      a client as the tables name it: its slot and its generation, already shifted into place (`owner_of`)
@@ -15,11 +15,12 @@ Equations, proved by `recover.check`:
        no other is
     2. spans tile the address space up to `bump` in the order of their rows
     3. live records of one span don't overlap and lie inside its committed front
-    4. a LIVE record is named by at least one HELD, FLIGHT or DROPPED reference, unless LOOSE is set
+    4. a LIVE record is named by at least one HELD, FLIGHT or DROPPED reference, or has a name, unless LOOSE is set
     5. `live` of an ORPHAN span is the number of its LIVE records, and is not 0
     6. the sum of `reserved` over all spans is the header's, and at most the limit
     7. no row names an owner whose client slot is FREE or has another generation (FLIGHT rows without a sender name
        `NOBODY`)
+    8. a NAMED row has a text that no other has, and names a LIVE record
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Final
 
 from allocator.config import COMMIT_STEP_BYTES
 
-MAGIC: Final = 0x31524F534E544D53  # b"SMTNSOR1": written last when a pool is made
+MAGIC: Final = 0x32524F534E544D53  # b"SMTNSOR2": written last when a pool is made
 HEADER_BYTES: Final = COMMIT_STEP_BYTES  # the header never shares a step with a table
 ORDERS: Final = 64
 
@@ -70,7 +71,7 @@ class Header:
     RESERVED: Final = 12  # derived: the sum of the spans' `reserved`
     PEAK: Final = 13  # the highest RESERVED seen; for people
     LOOSE: Final = 14  # a reference row was freed by something else than the sweep: it must look at all records
-    ROWS: Final = 16  # four words: rows of each table that have memory; only grows
+    ROWS: Final = 16  # a word for each table: its rows that have memory; only grows
     STACKS: Final = 64  # ORDERS words: 1 + the top free span of each order, 0 when empty; derived
 
 
@@ -149,6 +150,28 @@ class Reference:
     DROPPED: Final = 4  # given up, to be swept
 
 
+class Name:
+    """A text by which a record is found, and which keeps it alive: no client's, the pool's own. 256 words: 8, then the
+    text, then the note, which is text too, for those who look the name up.
+    """
+
+    WIDTH: Final = 256
+    WORD: Final = 0  # the state; written last
+    KEY: Final = 1  # length and checksum of the text, to search by
+    SERIAL: Final = 2  # of two rows with one text, which a death may leave, the higher one counts
+    RECORD: Final = 3
+    SINCE_NS: Final = 4  # monotonic time of publishing
+    PID: Final = 5  # the publisher's, for people
+    NOTE_BYTES: Final = 6
+    TEXT: Final = 8  # from this word on
+
+    FREE: Final = 0
+    NAMED: Final = 1
+
+    MAX_TEXT_BYTES: Final = 255
+    MAX_NOTE_BYTES: Final = WIDTH * 8 - TEXT * 8 - MAX_TEXT_BYTES
+
+
 @dataclass(frozen=True, slots=True)
 class TableShape:
     """Where a table lies: `rows` rows of `width` words from byte `base`; its committed rows are counted in header
@@ -173,16 +196,23 @@ class Plan:
     spans: TableShape
     records: TableShape
     references: TableShape
+    names: TableShape
 
     @property
     def nbytes(self) -> int:
-        return self.references.end
+        return self.names.end
 
 
-def plan_tables(clients: int, spans: int, records: int, references: int) -> Plan:
-    """Lay the four tables out behind the header; each begins on a commit step so that they grow on their own."""
+def plan_tables(clients: int, spans: int, records: int, references: int, names: int) -> Plan:
+    """Lay the tables out behind the header; each begins on a commit step so that they grow on their own."""
     base, shapes = HEADER_BYTES, []
-    sizes = ((clients, Client.WIDTH), (spans, Span.WIDTH), (records, Record.WIDTH), (references, Reference.WIDTH))
+    sizes = (
+        (clients, Client.WIDTH),
+        (spans, Span.WIDTH),
+        (records, Record.WIDTH),
+        (references, Reference.WIDTH),
+        (names, Name.WIDTH),
+    )
     for i, (rows, width) in enumerate(sizes):
         shapes.append(TableShape(base, rows, width, Header.ROWS + i))
         base = -(-shapes[-1].end // COMMIT_STEP_BYTES) * COMMIT_STEP_BYTES
@@ -190,5 +220,6 @@ def plan_tables(clients: int, spans: int, records: int, references: int) -> Plan
 
 
 MAX_CLIENTS: Final = 1023
-PLAN: Final = plan_tables(MAX_CLIENTS, 1 << 20, 1 << 21, 1 << 22)
-"""A million spans, two million records, four million references: sparse, so only rows in use cost memory."""
+PLAN: Final = plan_tables(MAX_CLIENTS, 1 << 20, 1 << 21, 1 << 22, 1 << 14)
+"""A million spans, two million records, four million references, 16,384 names: sparse, so only rows in use cost memory.
+"""

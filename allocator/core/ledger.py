@@ -1,4 +1,4 @@
-"""The four tables and the header of one pool, over one control segment: what every decision reads and writes."""
+"""The tables and the header of one pool, over one control segment: what every decision reads and writes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from allocator.core.format import (
     TableShape,
     slot_of,
 )
+from allocator.core.names import Names
 from allocator.core.records import Records
 from allocator.core.references import References, sweep
 from allocator.core.spans import Purge, Spans
@@ -31,7 +32,7 @@ from allocator.errors import CorruptPool
 class Ledger:
     """Everything shared about one pool. Needs the pool lock held, but for what the parts exempt."""
 
-    __slots__ = ("barrier", "clients", "header", "plan", "records", "references", "spans")
+    __slots__ = ("barrier", "clients", "header", "names", "plan", "records", "references", "spans")
 
     def __init__(self, control: memoryview, plan: Plan = PLAN, barrier: Callable[[], None] = lambda: None) -> None:
         self.plan = plan
@@ -41,6 +42,7 @@ class Ledger:
         self.spans = Spans(Table(control, plan.spans))
         self.records = Records(Table(control, plan.records))
         self.references = References(Table(control, plan.references))
+        self.names = Names(Table(control, plan.names))
 
     @property
     def dirty(self) -> bool:
@@ -69,17 +71,17 @@ class Ledger:
         header[Header.MAGIC] = MAGIC
 
     def shapes(self) -> tuple[TableShape, ...]:
-        """The four tables' shapes."""
-        return (self.plan.clients, self.plan.spans, self.plan.records, self.plan.references)
+        """The tables' shapes."""
+        return (self.plan.clients, self.plan.spans, self.plan.records, self.plan.references, self.plan.names)
 
     def table_of(self, shape: TableShape) -> Table:
         """The table of that shape."""
-        tables = (self.clients.table, self.spans.table, self.records.table, self.references.table)
-        return tables[self.shapes().index(shape)]
+        owners = (self.clients, self.spans, self.records, self.references, self.names)
+        return owners[self.shapes().index(shape)].table
 
     def name_of(self, shape: TableShape) -> str:
         """What its rows are, for messages."""
-        return ("clients", "spans", "records", "references")[self.shapes().index(shape)]
+        return ("clients", "spans", "records", "references", "names")[self.shapes().index(shape)]
 
     def next_step(self, shape: TableShape) -> tuple[int, int, int] | None:
         """(byte offset, bytes, rows afterwards) of the memory the table needs to grow; None when it is as large as it
@@ -118,12 +120,34 @@ class Ledger:
 
     def sweep(self) -> int:
         """Free what dropped references kept alive; how many records went."""
-        return sweep(self.references, self.records, self.spans, self.barrier)
+        return sweep(self.references, self.records, self.spans, self.names.records, self.barrier)
 
     def expire_tickets(self, now_ns: int) -> int:
         """What the ticket rule allows when memory is needed; how many tickets ended."""
         ttl, grace = self.header[Header.TTL_NS], self.header[Header.GRACE_NS]
         return self.references.expire(without_sender_before_ns=now_ns - grace, before_ns=now_ns - ttl if ttl else 0)
+
+    def publish(self, text: bytes, note: bytes, record: int, now_ns: int, pid: int) -> bool:
+        """Name the record, in place of the one that has the name; False when the table of names is full."""
+        old = self.names.find(text)
+        new = self.names.fill(text, note, record, self.take_serials(1), now_ns, pid)
+        if new is None:
+            return False
+        self.names.name(new)
+        if old is not None:
+            self._end_name(old)
+        return True
+
+    def unpublish(self, text: bytes) -> bool:
+        """End the name; whether there was one."""
+        row = self.names.find(text)
+        if row is not None:
+            self._end_name(row)
+        return row is not None
+
+    def _end_name(self, row: int) -> None:
+        self.references.loosen()
+        self.names.free(row)
 
     def reap(self, word: int, now_ns: int) -> None:
         """Take back what the dead client had. A reaper may die at any line: the next one starts again and finds the

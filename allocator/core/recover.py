@@ -11,6 +11,7 @@ from allocator.core.format import (
     STATE_MASK,
     Client,
     Header,
+    Name,
     Record,
     Reference,
     Span,
@@ -29,6 +30,7 @@ def rebuild(ledger: Ledger) -> None:
     spans = ledger.spans
     spans.rebuild()
     ledger.references.loosen()
+    ledger.names.end_replaced()
     live, rows = ledger.live_records()
     in_free = isin_state(spans.table.grid[rows, Span.WORD], Span.FREE)
     ledger.records.free_many(live[in_free])  # sweep freed the span and died before it freed the record
@@ -51,6 +53,7 @@ def check(ledger: Ledger) -> None:
     _check_orphans(ledger)
     _check_reserved(ledger)
     _check_owners(ledger)
+    _check_names(ledger)
 
 
 def _require(holds: bool, equation: int, fact: str) -> None:
@@ -107,7 +110,7 @@ def _check_records(ledger: Ledger) -> None:
     _require(not free.any(), 3, "a live record lies in a free span")
     words = references.table.column(Reference.WORD)
     naming = isin_state(words, Reference.HELD, Reference.FLIGHT, Reference.DROPPED)
-    named = np.unique(references.table.column(Reference.RECORD)[naming])
+    named = np.unique(np.concatenate((references.table.column(Reference.RECORD)[naming], ledger.names.records())))
     lost = np.setdiff1d(live.astype(np.uint64), named)
     loose = ledger.header[Header.LOOSE] != 0  # then the next sweep frees them
     _require(loose or not len(lost), 4, f"nobody names live record {int(lost[0]) if len(lost) else 0}")
@@ -154,3 +157,14 @@ def _check_owners(ledger: Ledger) -> None:
         word = ledger.clients.word(slot)
         if word & STATE_MASK != Client.FREE:
             _require(slot_of(word) == slot, 7, f"client slot {slot} is named {slot_of(word)}")
+
+
+def _check_names(ledger: Ledger) -> None:
+    names, records = ledger.names, ledger.records
+    states = names.table.column(Name.WORD)
+    _require(bool((states <= Name.NAMED).all()), 8, "a name is in no state")
+    _require(next(names.replaced(), None) is None, 8, "two names have one text")
+    for row in names.rows().tolist():
+        record, size = names.field(row, Name.RECORD), len(names.text(row)) + len(names.note(row))
+        lives = record < records.table.rows and records.field(record, Record.WORD) & STATE_MASK == Record.LIVE
+        _require(lives and size > 0, 8, f"name {row} names record {record}, which isn't live")

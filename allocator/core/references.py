@@ -23,7 +23,7 @@ import numpy.typing as npt
 from allocator.core.format import NOBODY, OWNER_MASK, STATE_MASK, Header, Record, Reference, Span
 from allocator.core.records import Records
 from allocator.core.spans import Spans
-from allocator.core.tables import Rows, Table, Words, isin_state
+from allocator.core.tables import Column, Rows, Table, Words, isin_state
 from allocator.errors import CorruptPool
 
 STATE = np.uint64(STATE_MASK)
@@ -157,7 +157,13 @@ class References:
         return len(rows)
 
 
-def sweep(references: References, records: Records, spans: Spans, barrier: Callable[[], None]) -> int:
+def sweep(
+    references: References,
+    records: Records,
+    spans: Spans,
+    published: Callable[[], Column],
+    barrier: Callable[[], None],
+) -> int:
     """Free the dropped references and the records that nobody names any more; how many records went.
 
     Owners write their rows while this runs, so the order of the steps is the proof.
@@ -169,6 +175,8 @@ def sweep(references: References, records: Records, spans: Spans, barrier: Calla
        it anew? A holder, with a ticket; if that came too late to be seen and it dropped its hold meanwhile, the hold
        shows as DROPPED, and the record waits for the next sweep. Or a receiver, with a hold; it wrote that before it
        saw its ticket standing, so either the hold is seen here, or the ticket was seen ended there.
+
+    `published` says which records have names; these come and go under the lock.
     """
     table, header = references.table, references.table.header
     column = table.column(Reference.WORD)
@@ -180,7 +188,8 @@ def sweep(references: References, records: Records, spans: Spans, barrier: Calla
             return 0
         barrier()
         named = table.column(Reference.RECORD)[column.copy() & STATE >= Reference.NAMING]
-        _check_exist(max(few), records)
+        few.difference_update(published().tolist())
+        _check_exist(max(few, default=0), records)
         lone = [record for record in few if records.state(record) == Record.LIVE and not (named == record).any()]
         for record in lone:
             _release(record, records, spans)
@@ -190,7 +199,7 @@ def sweep(references: References, records: Records, spans: Spans, barrier: Calla
     column[dropped] = Reference.FREE
     barrier()
     named = table.column(Reference.RECORD)[column.copy() & STATE >= Reference.NAMING]
-    gone = _unnamed(candidates, named, records)
+    gone = _unnamed(candidates, np.concatenate((named, published())), records)
     if len(gone):
         _release_many(gone, records, spans)
     header[Header.LOOSE] = 0

@@ -29,7 +29,7 @@ from allocator import BlockHandle, Pool, PoolClosed
 from allocator.core.format import PLAN
 
 FILES = str(Path(allocator.__file__).parent)
-WRITING = ("core/", "block.py", "commons.py", "exchange.py", "fork.py", "reaper.py")
+WRITING = ("core/", "block.py", "commons.py", "exchange.py", "fork.py", "naming.py", "reaper.py")
 WRITERS = tuple(f"{FILES}/{name}" for name in WRITING)
 FINE, CUT_SHORT, WRONG = 0, 9, 1
 KIB, MIB = 1 << 10, 1 << 20
@@ -141,6 +141,7 @@ def scenario(pool: Pool, message: BlockHandle) -> int:
     small.memoryview()[:] = b"s" * 100
     large = pool.allocate(700 * KIB, capacity=2 * MIB)
     received = message.open()
+    pool.publish("name", small)
     handle = small.share()
     mine = handle.open()
     assert bytes(mine.memoryview()) == b"s" * 100
@@ -152,6 +153,8 @@ def scenario(pool: Pool, message: BlockHandle) -> int:
     travelling = large.share()
     again = travelling.open()
     again.resize(1600 * KIB)
+    pool.publish("name", again)
+    assert pool.lookup("name").nbytes == 1600 * KIB
     del mine, small
     other = received.share()
     unsent = pool.allocate(5000)
@@ -165,6 +168,7 @@ def scenario(pool: Pool, message: BlockHandle) -> int:
     blocks = [pool.allocate(200 * KIB) for _ in range(3)]
     handles = [block.share() for block in blocks[:2]]
     assert bytes(unsent.memoryview()) == b"u" * 5000
+    pool.unpublish("name")
     del blocks, again, unsent
     pool.purge()
     pool.reap()
@@ -296,6 +300,9 @@ class Watcher:
         """What is in use once the dead are reaped and their messages discarded."""
         self.pool.reap()
         self.pool.check()
+        for name in self.pool.names():
+            assert self.pool.lookup(name).nbytes in (100, 1600 * KIB)
+            self.pool.unpublish(name)
         self.pool.discard_tickets(older_than=0)
         self.pool.purge()
         now = self.pool.stats()

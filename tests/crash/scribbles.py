@@ -31,7 +31,7 @@ ROWS_HIT = 64  # the first of each table, since those are in use
 
 def scribble(pool: Pool, rng: random.Random) -> None:
     """Overwrite one to five words: of the header, or of rows in use."""
-    tables = [PLAN.clients, PLAN.spans, PLAN.records, PLAN.references]
+    tables = [PLAN.clients, PLAN.spans, PLAN.records, PLAN.references, PLAN.names]
     regions = [(0, HEADER_BYTES), *((table.base, ROWS_HIT * table.width * 8) for table in tables)]
     with open(pool.commons.control.path, "r+b") as file:
         words = memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")
@@ -83,6 +83,12 @@ def use(pool: Pool, handles: list[BlockHandle]) -> int:
     again = [may(handle.open) for handle in sent if handle is not None]
     for act in (pool.stats, pool.tickets, pool.purge, pool.reap):
         may(act)
+    for name in may(pool.names) or ():
+        may(pool.lookup, name)
+    for name in ("kept", "new") if blocks else ():
+        may(pool.publish, name, blocks[0])
+        may(pool.lookup, name)
+        may(pool.unpublish, name)
     may(pool.discard_tickets, 0)
     del made, opened, blocks, block, sent, again
     for act in (pool.check, pool.stats, pool.close):
@@ -128,6 +134,7 @@ def one(seed: int) -> int:
     try:
         kept = [pool.allocate(nbytes) for nbytes in SIZES]
         handles = [block.share() for block in kept]
+        pool.publish("kept", kept[0])
         scribble(pool, random.Random(seed))
         statuses = [in_child(lambda: use(pool, handles)), attach_elsewhere(pool.name, handles)]
     finally:

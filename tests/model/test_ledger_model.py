@@ -22,6 +22,7 @@ from allocator.core.format import (
     STATE_MASK,
     Client,
     Header,
+    Name,
     Record,
     Reference,
     Span,
@@ -35,6 +36,7 @@ THIS = __file__
 SLOT = 4096
 ORDERS = (16, 18)
 NEVER = 1 << 60
+TEXTS = (b"a", b"b", b"c")
 
 
 class Died(BaseException):
@@ -77,6 +79,7 @@ class Sent:
     holders: dict[int, list[int]] = field(default_factory=dict)  # by client: rows
     tickets: dict[int, tuple[int, int]] = field(default_factory=dict)  # by row: (serial, sender or NOBODY)
     came_by: dict[int, tuple[int, int]] = field(default_factory=dict)  # by a hold's row: the ticket's row and serial
+    names: set[bytes] = field(default_factory=set)
 
     def end_hold(self, owner: int, row: int) -> None:
         """A hold is given up, and with it the ticket that it came by."""
@@ -95,7 +98,7 @@ class Sent:
 
     @property
     def is_named(self) -> bool:
-        return any(self.holders.values()) or bool(self.tickets)
+        return any(self.holders.values()) or bool(self.tickets or self.names)
 
 
 @dataclass
@@ -113,7 +116,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        plan = plan_tables(5, 48, 48, 96)
+        plan = plan_tables(5, 48, 48, 96, 4)
         self.ledger = Ledger(memoryview(bytearray(plan.nbytes)), plan)
         for shape in self.ledger.shapes():
             self.ledger.grow(shape, shape.rows)
@@ -419,6 +422,35 @@ class LedgerMachine(RuleBasedStateMachine):
         self.section(lambda: self.ledger.references.discard(row))
         del self.records[record].tickets[row]
 
+    # ---- names
+
+    @precondition(lambda self: any(self.held(owner) for owner in self.processes))
+    @rule(data=st.data(), text=st.sampled_from(TEXTS))
+    def publish(self, data: st.DataObject, text: bytes) -> None:
+        """Under a name that may be taken. The publisher's death leaves the old one or the new one."""
+        owner = self.pick(data, [o for o in self.processes if self.held(o)], "who")
+        record = self.pick(data, self.held(owner), "record")
+
+        def do_publish() -> None:
+            assert self.section(lambda: self.ledger.publish(text, b"", record, self.now, 1))
+
+        lives = self.step(self.processes[owner], data, do_publish)
+        row = self.ledger.names.find(text)
+        was = next((r for r, sent in self.records.items() if text in sent.names), None)
+        now = None if row is None else self.ledger.names.field(row, Name.RECORD)
+        assert now == record or (not lives and now == was)
+        self.records[record if was is None else was].names.discard(text)
+        if now is not None:
+            self.records[now].names.add(text)
+
+    @precondition(lambda self: any(sent.names for sent in self.records.values()))
+    @rule(data=st.data())
+    def unpublish(self, data: st.DataObject) -> None:
+        record = self.pick(data, [r for r, sent in self.records.items() if sent.names], "record")
+        text = self.pick(data, self.records[record].names, "name")
+        assert self.section(lambda: self.ledger.unpublish(text))
+        self.records[record].names.remove(text)
+
     # ---- what is done when memory is needed
 
     def after_a_sweep(self) -> None:
@@ -519,8 +551,16 @@ class LedgerMachine(RuleBasedStateMachine):
         assert attached == set(self.processes)
         assert len({slot_of(owner) for owner in attached}) == len(attached)
 
+    @invariant()
+    def names_are_those_of_the_model(self) -> None:
+        names = self.ledger.names
+        found = {names.text(row): names.field(row, Name.RECORD) for row in names.rows().tolist()}
+        assert found == {text: record for record, sent in self.records.items() for text in sent.names}
+
     def teardown(self) -> None:
-        """When all are dead and all messages have expired, nothing is in use."""
+        """When all are dead, all messages have expired and nothing is published, nothing is in use."""
+        for text in TEXTS:
+            self.section(lambda text=text: self.ledger.unpublish(text))
         for process in list(self.processes.values()):
             self.bury(process)
         self.section(lambda: self.ledger.expire_tickets(self.now + 100))

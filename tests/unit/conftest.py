@@ -27,6 +27,7 @@ class MakeLedger(Protocol):
         spans: int = 64,
         records: int = 64,
         references: int = 256,
+        names: int = 8,
         limit: int = 64 << 20,
         address_space: int = 1 << 30,
     ) -> Ledger: ...
@@ -42,10 +43,11 @@ def make_ledger() -> MakeLedger:
         spans: int = 64,
         records: int = 64,
         references: int = 256,
+        names: int = 8,
         limit: int = 64 << 20,
         address_space: int = 1 << 30,
     ) -> Ledger:
-        plan = plan_tables(clients, spans, records, references)
+        plan = plan_tables(clients, spans, records, references, names)
         ledger = Ledger(memoryview(bytearray(plan.nbytes)), plan)
         for shape in ledger.shapes():
             ledger.grow(shape, shape.rows)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from allocator.core import recover
-from allocator.core.format import NOBODY, Client, Header, Record, Reference, Span
+from allocator.core.format import NOBODY, Client, Header, Name, Record, Reference, Span
 from allocator.core.ledger import Ledger
 from allocator.errors import CorruptPool
 
@@ -109,6 +109,33 @@ def claim(scene: Scene) -> Callable[[], Any]:
     return lambda: scene.ledger.clients.claim(Client.LIVE, 1, 1, 1)
 
 
+def publish(scene: Scene) -> Callable[[], Any]:
+    return lambda: scene.ledger.publish(b"new", b"note", scene.kept, 1, 1)
+
+
+def replace_name(scene: Scene) -> Callable[[], Any]:
+    record, row = scene.records[0]
+    scene.ledger.publish(b"name", b"old", record, 1, 1)
+    scene.people.drop(scene.a, row)
+    return lambda: scene.ledger.publish(b"name", b"new", scene.kept, 1, 1)
+
+
+def unpublish(scene: Scene) -> Callable[[], Any]:
+    record, row = scene.records[0]
+    scene.ledger.publish(b"name", b"", record, 1, 1)
+    scene.people.drop(scene.a, row)
+    return lambda: scene.ledger.unpublish(b"name")
+
+
+def rebuild_after_a_cut_replacement(scene: Scene) -> Callable[[], Any]:
+    names = scene.ledger.names
+    for note in (b"old", b"new"):
+        row = names.fill(b"name", note, scene.kept, scene.ledger.take_serials(1), 1, 1)
+        assert row is not None
+        names.name(row)
+    return lambda: recover.rebuild(scene.ledger)
+
+
 def rebuild(scene: Scene) -> Callable[[], Any]:
     return lambda: recover.rebuild(scene.ledger)
 
@@ -121,7 +148,7 @@ def rebuild_after_a_cut_sweep(scene: Scene) -> Callable[[], Any]:
 
 ACTIONS = [
     sweep, sweep_loose, allocate_used, allocate_new, free, reserve_memory, purge, reserve_rows, take, expire, discard,
-    claim, rebuild, rebuild_after_a_cut_sweep,
+    claim, publish, replace_name, unpublish, rebuild, rebuild_after_a_cut_sweep, rebuild_after_a_cut_replacement,
 ]  # fmt: skip
 
 
@@ -150,14 +177,36 @@ def test_rebuild_repairs_what_a_death_at_any_line_left(
 
 
 def finish(scene: Scene) -> None:
-    """Everybody dies: nothing may be left."""
+    """Everybody dies and no name stands: nothing may be left."""
     ledger = scene.ledger
+    for row in ledger.names.rows().tolist():
+        assert ledger.unpublish(ledger.names.text(row))
     for word in list(ledger.clients.attached()):
         ledger.reap(word, 5)
         recover.check(ledger)
     ledger.references.expire(without_sender_before_ns=5, before_ns=0)
     ledger.sweep()
     recover.check(ledger)
+
+
+def test_a_name_is_the_old_or_the_new_one_at_whatever_line_its_replacement_is_cut(
+    make_ledger: Any, people_of: Any, dies_at_line: Any, in_section: Any
+) -> None:
+    line, died, notes = 0, True, []
+    while died:
+        line += 1
+        ledger: Ledger = make_ledger()
+        body = replace_name(Scene(ledger, people_of(ledger)))
+        died = dies_at_line(lambda ledger=ledger, body=body: in_section(ledger, body), line)
+        if died:
+            recover.rebuild(ledger)
+        ledger.sweep()
+        recover.check(ledger)
+        row = ledger.names.find(b"name")
+        assert row is not None, f"line {line}"
+        notes.append(ledger.names.note(row))
+    assert notes == sorted(notes, reverse=True), "old, and from one line on new"
+    assert set(notes) == {b"old", b"new"}
 
 
 def test_rebuild_changes_nothing_where_nothing_is_broken(make_ledger, people_of) -> None:
@@ -289,6 +338,23 @@ def slot_with_a_wrong_name(scene: Scene) -> None:
     scene.ledger.clients.words[5 * Client.WIDTH] = Client.LIVE | 6 << 4 | 1 << 16
 
 
+def name_in_no_state(scene: Scene) -> None:
+    scene.ledger.publish(b"name", b"", scene.kept, 1, 1)
+    scene.ledger.names.words[scene.ledger.names.rows()[0] * Name.WIDTH] = 2
+
+
+def name_twice(scene: Scene) -> None:
+    rebuild_after_a_cut_replacement(scene)
+
+
+def name_of_no_record(scene: Scene) -> None:
+    scene.ledger.publish(b"name", b"", 1 << 40, 1, 1)
+
+
+def name_of_a_free_record(scene: Scene) -> None:
+    scene.ledger.publish(b"name", b"", scene.kept + 20, 1, 1)
+
+
 BROKEN: list[tuple[Callable[[Scene], None], int, str]] = [
     (in_no_state, 1, "is in no state"),
     (not_on_its_stack, 1, "2 spans are free, 0 are on stacks"),
@@ -314,6 +380,10 @@ BROKEN: list[tuple[Callable[[Scene], None], int, str]] = [
     (spare_record_of_nobody, 7, "a record names a client"),
     (hold_of_a_free_slot, 7, "a reference names a client"),
     (slot_with_a_wrong_name, 7, "client slot 5 is named 6"),
+    (name_in_no_state, 8, "in no state"),
+    (name_twice, 8, "one text"),
+    (name_of_no_record, 8, "isn't live"),
+    (name_of_a_free_record, 8, "isn't live"),
 ]
 
 
@@ -328,7 +398,7 @@ def test_check_names_the_equation_that_fails(
 
 
 def test_every_equation_of_the_format_is_broken_by_some_test() -> None:
-    assert {equation for _, equation, _ in BROKEN} == set(range(1, 8))
+    assert {equation for _, equation, _ in BROKEN} == set(range(1, 9))
 
 
 def test_an_unnamed_record_is_no_error_while_the_next_sweep_knows_of_it(ledger: Ledger, people) -> None:

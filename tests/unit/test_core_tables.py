@@ -12,7 +12,7 @@ CAPACITY = 6000
 
 def make_table(rows: int, taken: list[int]) -> Table:
     """A table of which `rows` rows have memory; `taken` are in use, and everything beyond would look free."""
-    plan = plan_tables(1, 1, CAPACITY, 1)
+    plan = plan_tables(1, 1, CAPACITY, 1, 1)
     table = Table(memoryview(bytearray(plan.nbytes)), plan.records)
     table.header[plan.records.count_at] = rows
     table.grid[taken, 0] = 1

@@ -19,10 +19,10 @@ from allocator.config import POOL_VARIABLE
 def no_default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No default pool, and afterwards the one that was there before."""
     monkeypatch.delenv(POOL_VARIABLE, raising=False)
-    before = allocator.pool._Default.pool
-    allocator.pool._Default.pool = None
+    before = allocator.default._Default.pool
+    allocator.default._Default.pool = None
     yield
-    allocator.pool._Default.pool = before
+    allocator.default._Default.pool = before
 
 
 @pytest.mark.parametrize("option", ["timeout", "ticket_grace", "ticket_ttl"])
