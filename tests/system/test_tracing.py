@@ -50,7 +50,7 @@ assert Sites(pool.commons).of_records([(record, generation + 1)]) == [""]  # ano
 try:
     pool.allocate(16 << 20)
 except allocator.OutOfSharedMemory as error:
-    assert f"3 messages in flight, the oldest pickled at {site(send, 1)}." in str(error), error
+    assert f"3 messages in flight, the oldest pickled at {site(send, 1)}, " in str(error), error
 else:
     raise AssertionError
 del tensor

@@ -117,7 +117,7 @@ def test_the_table_of_names_grows_and_ends_with_an_error(pool: Pool, monkeypatch
     free = pool.commons.ledger.names.table.rows - 200
     for i in range(free):
         pool.publish(f"more {i}", block)
-    with pytest.raises(st.OutOfSharedMemory, match=f"all of the {PLAN.names.rows} rows"):
+    with pytest.raises(st.OutOfSharedMemory, match=f"table of {PLAN.names.rows} names is full"):
         pool.publish("one more", block)
     assert len(pool.names()) == 200 + free
     pool.check()
