@@ -17,8 +17,7 @@ from allocator.leaving import segment_name
 from allocator.system import host
 
 if TYPE_CHECKING:
-    from conftest import RunScript
-    from reports.conftest import RunSmall
+    from conftest import RunScript, RunSmall
 
 SHARED_MEMORY = Path("/dev/shm")
 
