@@ -36,6 +36,11 @@ ADDRESS_SPACE_PER_LIMIT: Final = 32
 DEFAULT_LIMIT_SHARE: Final = 0.8
 """Of the smallest of free tmpfs, available RAM and cgroup room: the rest is for everybody else."""
 
+HEADROOM_BYTES: Final = 64 * MIB
+"""Of RAM and of a memory cgroup this stays free, or a sixteenth where that is less: processes need memory of their own
+to handle the refusal.
+"""
+
 RESERVE_BATCH: Final = 64
 """Record and reference rows a client takes at first, so that sharing takes the lock once in 64."""
 

@@ -194,42 +194,44 @@ class Exchange:
             try:
                 return self.spare_records.pop()
             except IndexError:
-                self._restock()
+                self._restock(self.spare_records)
 
     def _spare_reference(self) -> int:
         while True:
             try:
                 return self.spare_references.pop()
             except IndexError:
-                self._restock()
+                self._restock(self.spare_references)
 
-    def _restock(self) -> None:
+    def _restock(self, wanted: list[int]) -> None:
+        """More spare rows, of both kinds; raises if there is none for the list that is empty."""
         self.commons.check_accepts()
         with MUTEX:
             self._prune()
-        shape = self.commons.section(self._reserve)
+        short = self.commons.section(self._reserve)
         self.batch = min(2 * self.batch, LARGEST_RESERVE_BATCH)
-        if shape is None:
-            return
-        try:
-            self.heap.supply.grow(shape)
-        except OutOfSharedMemory:
-            if not (self.spare_records and self.spare_references):
-                raise
+        for spare, shape in short:
+            try:
+                self.heap.supply.grow(shape)
+            except OutOfSharedMemory:
+                if spare is wanted and not spare:
+                    raise
 
-    def _reserve(self) -> TableShape | None:
-        """Inside the critical section: fill up the spare rows; the table that should grow, if one should."""
-        ledger, owner = self.commons.ledger, self.commons.membership.owner
+    def _reserve(self) -> list[tuple[list[int], TableShape]]:
+        """Inside the critical section: fill up the spare rows; which lists are short of rows, and the tables that
+        should grow for them.
+        """
+        ledger, owner, short = self.commons.ledger, self.commons.membership.owner, []
         records, references = ledger.records, ledger.references
 
         def reserve_references(count: int) -> list[int]:
             return references.reserve(owner, count, ledger.take_serials(count))
 
         if self._fill(self.spare_records, partial(records.reserve, owner), records.table):
-            return ledger.plan.records
+            short.append((self.spare_records, ledger.plan.records))
         if self._fill(self.spare_references, reserve_references, references.table):
-            return ledger.plan.references
-        return None
+            short.append((self.spare_references, ledger.plan.references))
+        return short
 
     def _fill(self, spare: list[Any], reserve: Callable[[int], list[Any]], table: Table) -> bool:
         """Stock up from a table, sweeping it if it is full; whether it should grow."""
@@ -361,10 +363,10 @@ class Exchange:
 
     def _discard(self, record: int, generation: int, ticket: int, serial: int) -> bool:
         ledger = self.commons.ledger
-        if not (
-            ledger.records.is_live(record, generation)
-            and ledger.references.is_ticket(ticket, record, serial)
-            and ticket in ledger.references.unopened()
+        if (
+            not ledger.records.is_live(record, generation)
+            or not ledger.references.is_ticket(ticket, record, serial)
+            or ledger.references.is_spent(serial)
         ):
             return False
         ledger.references.discard(ticket)

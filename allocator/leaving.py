@@ -226,7 +226,7 @@ def _has_young_messages(host_id: str, name: str) -> bool:
     shape = PLAN.references
     try:
         with open(open_own(memory.segment_path(segment_name(host_id, name, "c")), os.O_RDONLY), "rb") as file:
-            if os.fstat(file.fileno()).st_size < PLAN.nbytes:
+            if os.fstat(file.fileno()).st_size != PLAN.nbytes:
                 return False  # something cut it
             header = np.fromfile(file, np.uint64, HEADER_BYTES // 8)
             if header[Header.MAGIC] != MAGIC:

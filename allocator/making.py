@@ -138,7 +138,7 @@ def attach(name: str, *, enter: Callable[[Commons], Made]) -> Made:
         if not lock.is_linked():
             raise missing
         heap, control = (memory.Segment(segment_name(host_id, name, kind)) for kind in ("h", "c"))
-        if control.nbytes < PLAN.nbytes:
+        if control.nbytes != PLAN.nbytes:
             raise CorruptPool(f"the control segment of pool {name!r} has {control.nbytes} bytes, not {PLAN.nbytes}")
         commons = Commons(name, host_id, heap, control, lock)
         _commit_header(commons)  # never made, it is a hole, which can't even be read where memory has run out

@@ -78,6 +78,13 @@ class References:
             and words[at + Reference.SERIAL] == serial
         )
 
+    def is_spent(self, serial: int) -> bool:
+        """Whether a hold came by the message of this serial: it was opened."""
+        grid = self.table.grid[: self.table.rows]
+        rows = np.flatnonzero(grid[:, Reference.SERIAL] == np.uint64(serial))
+        opened = isin_state(grid[rows, Reference.WORD], Reference.HELD, Reference.DROPPED)
+        return bool((opened & (grid[rows, Reference.REDEEMED] != 0)).any())
+
     def discard(self, row: int) -> None:
         """The ticket ends unopened; perhaps it was the last to name its record."""
         self.loosen()

@@ -6,6 +6,8 @@ import os
 from functools import lru_cache
 from typing import NamedTuple
 
+from allocator.config import HEADROOM_BYTES
+
 SHM_FOLDER = "/dev/shm"
 
 
@@ -37,14 +39,25 @@ def _tmpfs_room() -> Room:
 
 
 def _ram_room() -> Room:
+    total = 0
     try:
         with open("/proc/meminfo", "rb") as file:
             for line in file:
-                if line.startswith(b"MemAvailable:"):
-                    return Room(int(line.split()[1]) << 10, "available RAM")
+                if line.startswith(b"MemTotal:"):
+                    total = int(line.split()[1]) << 10
+                elif line.startswith(b"MemAvailable:"):
+                    available = int(line.split()[1]) << 10
+                    return Room(max(available - _headroom(total), 0), "available RAM")
     except OSError:
         pass  # this process has no descriptor left, which is no reason to refuse memory
     return Room(1 << 62, "available RAM (unknown)")
+
+
+def _headroom(nbytes: int) -> int:
+    """What is left of so much memory for what isn't shared: at the last byte the next `malloc` of any process there is
+    its death.
+    """
+    return min(HEADROOM_BYTES, nbytes >> 4)
 
 
 @lru_cache(maxsize=1)
@@ -83,7 +96,9 @@ def _cgroup_rooms() -> list[Room]:
         except (OSError, ValueError):
             continue  # "max" (no limit), or a hierarchy that went away
         if limit < 1 << 60:
-            rooms.append(Room(max(limit - usage, 0), f"the memory cgroup ({limit >> 20} MiB in all)"))
+            rooms.append(
+                Room(max(limit - usage - _headroom(limit), 0), f"the memory cgroup ({limit >> 20} MiB in all)")
+            )
     return rooms
 
 

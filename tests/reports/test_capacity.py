@@ -16,8 +16,7 @@ from allocator import OutOfSharedMemory, Pool
 from allocator.core.sizes import CLASSES
 
 if TYPE_CHECKING:
-    from conftest import RunScript
-    from reports.conftest import RunSmall
+    from conftest import RunScript, RunSmall
 
 MIB = 1 << 20
 

@@ -17,8 +17,7 @@ from allocator.system import host
 from allocator.system.memory import segment_name
 
 if TYPE_CHECKING:
-    from conftest import RunScript
-    from reports.conftest import RunSmall
+    from conftest import RunScript, RunSmall
 
 SHARED_MEMORY = Path("/dev/shm")
 

@@ -12,7 +12,7 @@ import pytest
 from allocator import Pool
 
 if TYPE_CHECKING:
-    from reports.conftest import RunSmall
+    from conftest import RunSmall
 
 
 @pytest.mark.report("R128")

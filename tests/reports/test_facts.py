@@ -11,8 +11,7 @@ import shmtensor as st
 from allocator import OutOfSharedMemory, Pool
 
 if TYPE_CHECKING:
-    from conftest import RunScript
-    from reports.conftest import RunSmall
+    from conftest import RunScript, RunSmall
 
 
 @pytest.mark.report("R121")

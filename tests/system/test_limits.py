@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import RunCommand, RunScript
-
-NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
-SMALL_SHM = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"'
-
-
-def can_mount() -> bool:
-    if shutil.which("unshare") is None:
-        return False
-    return (
-        subprocess.run([*NAMESPACE, "sh", "-c", SMALL_SHM, "sh", "true"], capture_output=True, check=False).returncode
-        == 0
-    )
+    from conftest import RunScript, RunSmall
 
 
 @pytest.mark.report("R116")
@@ -64,11 +48,8 @@ def test_fifty_thousand_shared_tensors_live_under_64_descriptors(run_script: Run
 
 
 @pytest.mark.report("R002", "R004")
-@pytest.mark.skipif(not can_mount(), reason="needs `unshare --mount` to have a small /dev/shm of its own")
-def test_a_full_64_mib_dev_shm_is_an_error_that_names_shm_size(run_command: RunCommand, tmp_path: Path) -> None:
-    script = tmp_path / "small.py"
-    script.write_text(
-        """
+def test_a_full_64_mib_dev_shm_is_an_error_that_names_shm_size(run_small: RunSmall) -> None:
+    code = """
 import os
 import shmtensor as st
 
@@ -114,9 +95,7 @@ pool.check()
 os.unlink("/dev/shm/filler")
 print("ok")
 """
-    )
-    command = [*NAMESPACE, "sh", "-c", SMALL_SHM, "sh", sys.executable, str(script)]
-    assert run_command(command, cwd=tmp_path, timeout=60) == "ok\n"
+    assert run_small(code, "size=64m") == "ok\n"
 
 
 def test_any_request_that_fits_into_limit_minus_used_succeeds(run_script: RunScript) -> None:
