@@ -11,7 +11,7 @@ from allocator.config import EXIT_PRIORITY
 from allocator.errors import AllocatorError
 from allocator.fork import UNPREPARED, Parting, go_on_in_parent, hold_still, part, start_in_child
 from allocator.leaving import leave, may_be_awaited, sweep_leftover
-from allocator.system.locks import AWAKE, FORKING, MUTEX
+from allocator.system.locks import AWAKE, FORKING, MUTEX, outlive_daemons
 
 if TYPE_CHECKING:
     from allocator.pool import Pool
@@ -53,6 +53,7 @@ class Registry:
 
     def leave_all(self) -> None:
         """The exit hook."""
+        outlive_daemons()
         for pool in list(self.pools.values()):
             try:
                 leave(pool.commons)

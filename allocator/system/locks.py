@@ -12,8 +12,8 @@ import fcntl
 import mmap
 import os
 import struct
-import threading
-from _thread import allocate_lock
+import sys
+from _thread import RLock, allocate_lock
 from collections.abc import Callable
 from fcntl import LOCK_EX, LOCK_UN, lockf
 from gc import disable, enable, isenabled
@@ -31,7 +31,38 @@ DIRTY: Final = Header.DIRTY
 _LIVENESS_BYTE: Final = 64
 _FLOCK: Final = "hhqqi4x"  # struct flock: type, whence, start, length, pid
 
-MUTEX: Final = threading.RLock()
+
+_INSIDE: Final = [False]
+"""Whether this process is inside a critical section, of any pool. Only changed under MUTEX."""
+
+
+class Mutex(RLock):  # type: ignore[misc]  # in C it is no final class
+    """The re-entrant lock of C, taken and released without a line of ours."""
+
+    __slots__ = ()
+
+
+class LastMutex(Mutex):  # type: ignore[misc]
+    """The same once the exit hook has run. When the interpreter comes to its end, one thread is left that runs. Daemon
+    threads stay where they are for ever, with what locks they have: this one is taken from them, or a finalizer that
+    uses a pool would wait until somebody kills it.
+    """
+
+    __slots__ = ()
+
+    def __enter__(  # type: ignore[override]  # at exit globals go first
+        self,
+        is_ending: Callable[[], bool] = sys.is_finalizing,
+        inside: list[bool] = _INSIDE,
+        take: Callable[[Any], Any] = RLock.__enter__,
+    ) -> Any:
+        if is_ending() and not self._is_owned():  # type: ignore[attr-defined]  # as `threading.Condition` asks
+            self._at_fork_reinit()  # type: ignore[attr-defined]  # as `threading` does in a fork's child
+            inside[0] = False
+        return take(self)
+
+
+MUTEX: Final = Mutex()
 """One lock for all pools of a process. Record locks belong to processes, not threads: two pools locked by two threads
 of two processes would look like a deadlock to the kernel. It is the re-entrant one only so that a signal handler that
 comes in again is told so (`PoolReentered`) rather than left waiting for itself.
@@ -62,9 +93,6 @@ FORKING: Final[list[bool]] = []
 """Not empty from before a fork until this side of it has what is its own. Emptied by a hook that is a function of C:
 one of ours can be cut short by a signal before its first line.
 """
-
-_INSIDE: Final = [False]
-"""Whether this process is inside a critical section, of any pool. Only changed under MUTEX."""
 
 
 class PoolLock:
@@ -232,6 +260,11 @@ def try_under_mutex(body: Callable[[*Args], Any], *args: *Args) -> bool:
 def barrier() -> None:
     """No processor lets later reads pass earlier writes: an atomic operation, here on a lock that nobody else has."""
     allocate_lock().acquire()
+
+
+def outlive_daemons() -> None:
+    """In the exit hook: from now on MUTEX is taken from daemon threads that the interpreter's end has stopped."""
+    MUTEX.__class__ = LastMutex
 
 
 def is_inside() -> bool:
