@@ -197,7 +197,8 @@ def _release(gone: Rows, records: Records, spans: Spans) -> None:
         # The span first: a LIVE record in a free span tells rebuild that this step was cut short.
         spans.free(span)
         records.free(row)
-    for row, span in zip(gone[slots & ~owned].tolist(), rows[slots & ~owned].tolist(), strict=True):
-        # The record first: the count of an orphan span is derived from its records.
-        records.free(row)
-        spans.drop_orphaned_record(span)
+    # The records first: the count of an orphan span is derived from them.
+    orphaned = slots & ~owned
+    records.free_many(gone[orphaned])
+    for span, count in zip(*np.unique(rows[orphaned], return_counts=True), strict=True):
+        spans.drop_orphaned_records(int(span), int(count))
