@@ -51,13 +51,9 @@ CLASSES: Final = (None, *(_size_class(i, slot) for i, slot in enumerate(_slot_si
 
 
 def _class_by_units() -> tuple[int, ...]:
-    table, number = [1], 1
-    for units in range(1, MAX_SLOT_BYTES // ALIGNMENT_BYTES + 1):
-        size_class = CLASSES[number]
-        assert size_class is not None
-        if units * ALIGNMENT_BYTES > size_class.slot:
-            number += 1
-        table.append(number)
+    table = [1]
+    for number, slot in enumerate(_slot_sizes(), 1):
+        table += [number] * (slot // ALIGNMENT_BYTES + 1 - len(table))
     return tuple(table)
 
 

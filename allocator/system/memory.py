@@ -13,7 +13,6 @@ import gc
 import mmap
 import os
 import sys
-from multiprocessing import resource_tracker, shared_memory
 from typing import Final
 
 from allocator.config import PAGE_BYTES, POPULATE_CHUNK_BYTES
@@ -93,6 +92,9 @@ def segment_path(name: str) -> str:
 
 def create_segment(name: str, nbytes: int) -> None:
     """Make a sparse segment. Its mode is 0600."""
+    # Imported here, by who makes a pool: with what they import themselves they are a tenth of NumPy's import.
+    from multiprocessing import resource_tracker, shared_memory
+
     if sys.version_info >= (3, 13):
         shared_memory.SharedMemory(name, create=True, size=nbytes, track=False).close()
         return
