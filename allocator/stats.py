@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import monotonic_ns
 from typing import NamedTuple
 
@@ -15,8 +14,7 @@ from allocator.core.tables import isin_state
 from allocator.system import host
 
 
-@dataclass(frozen=True, slots=True)
-class PoolStats:
+class PoolStats(NamedTuple):
     """A pool at one moment, after a sweep. Sizes in bytes, the rest counts.
 
     `used_bytes`: allocated blocks, rounded up to slots and pages. `warm_bytes`: memory that is committed and free
@@ -55,8 +53,7 @@ class Holder(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(NamedTuple):
     """A message in flight: a claim on a block of `nbytes` that nobody has opened yet, sent `age_seconds` ago.
 
     `sender_pid` is 0 once the sender is dead; the age then counts from when that was noticed.

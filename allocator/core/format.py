@@ -24,8 +24,7 @@ Equations, proved by `recover.check`:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator.config import COMMIT_STEP_BYTES
 
@@ -149,8 +148,7 @@ class Reference:
     DROPPED: Final = 4  # given up, to be swept
 
 
-@dataclass(frozen=True, slots=True)
-class TableShape:
+class TableShape(NamedTuple):
     """Where a table lies: `rows` rows of `width` words from byte `base`; its committed rows are counted in header
     word `count_at`.
     """
@@ -165,8 +163,7 @@ class TableShape:
         return self.base + self.rows * self.width * 8
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """The shapes of all tables, and with them the size of the control segment."""
 
     clients: TableShape

@@ -17,12 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from allocator.core.format import NOBODY, OWNER_MASK, STATE_MASK, Header, Record, Reference, Span
 from allocator.core.records import Records
 from allocator.core.spans import Spans
-from allocator.core.tables import Rows, Table, Words, isin_state
+from allocator.core.tables import Column, Rows, Table, Words, isin_state
 from allocator.errors import CorruptPool
 
 STATE = np.uint64(STATE_MASK)
@@ -169,7 +168,7 @@ def sweep(references: References, records: Records, spans: Spans, barrier: Calla
     return len(gone)
 
 
-def _unnamed(candidates: Rows, named: npt.NDArray[np.uint64], records: Records) -> Rows:
+def _unnamed(candidates: Rows, named: Column, records: Records) -> Rows:
     """The LIVE ones among the candidates that don't appear in `named`, each once."""
     size = records.table.rows
     highest = max((int(rows.max()) for rows in (candidates, named) if len(rows)), default=0)

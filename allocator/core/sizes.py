@@ -4,8 +4,7 @@ above 256 bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator.config import (
     ALIGNMENT_BYTES,
@@ -17,8 +16,7 @@ from allocator.config import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SizeClass:
+class SizeClass(NamedTuple):
     """Slots of `slot` bytes, `slots` of them in a span of 2^order bytes."""
 
     number: int
