@@ -354,7 +354,7 @@ class Exchange:
         if not (
             ledger.records.is_live(record, generation)
             and ledger.references.is_ticket(ticket, record, serial)
-            and ticket in ledger.references.unopened()
+            and not ledger.references.is_opened(ticket)
         ):
             return False
         ledger.references.discard(ticket)

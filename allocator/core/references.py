@@ -94,6 +94,14 @@ class References:
         spent = in_flight & (grid[tickets, Reference.SERIAL] == grid[holds, Reference.SERIAL])
         grid[tickets[spent], Reference.WORD] = Reference.FREE
 
+    def is_opened(self, row: int) -> bool:
+        """Whether a hold says that it came by this ticket."""
+        words, redeemed = self.table.column(Reference.WORD), self.table.column(Reference.REDEEMED)
+        holds = np.flatnonzero(redeemed == row + 1)  # or times of sending, where the row is a ticket
+        holds = holds[isin_state(words[holds], Reference.HELD, Reference.DROPPED)]
+        serial = self.words[row * Reference.WIDTH + Reference.SERIAL]
+        return bool((self.table.column(Reference.SERIAL)[holds] == serial).any())
+
     def unopened(self) -> Rows:
         """The tickets that nobody has opened: in flight, and not spent by a hold."""
         grid = self.table.grid[: self.table.rows]
