@@ -73,7 +73,8 @@ def first_open_ms(rounds: int) -> float:
     for _ in range(rounds):
         message = bytes(ForkingPickler.dumps(st.ones((256,)))).hex()
         code = (
-            "import multiprocessing.connection, pickle, time; from shmtensor import Tensor; start = time.perf_counter();"
+            "import multiprocessing.connection, pickle, time; from shmtensor import Tensor;"
+            "start = time.perf_counter();"
             f"t = pickle.loads(bytes.fromhex('{message}')); assert t.numpy()[0] == 1;"
             "print((time.perf_counter() - start) * 1e3)"
         )
