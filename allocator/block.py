@@ -7,10 +7,9 @@ from __future__ import annotations
 import struct
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from gc import is_finalized
 from operator import index
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 
@@ -316,8 +315,7 @@ class Block:
             return "Block(released)"
 
 
-@dataclass(frozen=True, slots=True)
-class BlockHandle:
+class BlockHandle(NamedTuple):
     """What travels: names a block and the ticket that keeps it alive. Owes one `open` or `discard`; opens more than
     once.
     """

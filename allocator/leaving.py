@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from multiprocessing import parent_process
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
@@ -54,6 +53,8 @@ def _leave(commons: Commons) -> None:
 
 def may_be_awaited() -> bool:
     """Whether messages may be opened by a process that hasn't attached yet: this one's parent."""
+    from multiprocessing import parent_process
+
     parent = parent_process()
     return parent is not None and parent.is_alive()
 

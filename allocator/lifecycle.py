@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from gc import disable, enable, isenabled
-from multiprocessing import util
 from typing import TYPE_CHECKING
 
 from allocator.config import EXIT_PRIORITY
@@ -33,6 +32,8 @@ class Registry:
         AWAKE[0] = 1
         self.pools[pool.name] = pool
         if not self.hooked:
+            from multiprocessing import util  # not with this file: who imports it may never use a pool
+
             self.hooked = True
             os.register_at_fork(
                 before=self.before_fork,
@@ -49,6 +50,8 @@ class Registry:
 
     def hook_exit(self) -> None:
         """Leave all pools when this process ends, after queues have pickled what they buffer."""
+        from multiprocessing import util
+
         util.Finalize(None, self.leave_all, exitpriority=EXIT_PRIORITY)
 
     def leave_all(self) -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic, monotonic_ns, sleep
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from allocator.block import Block
 from allocator.commons import Commons
@@ -27,8 +26,7 @@ _NO_TICKET: Final = PLAN.references.rows
 """A row that no table has: a name is no message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(NamedTuple):
     """What is published under a name: a block of `nbytes`, `age_seconds` ago, by the process `publisher_pid`, which
     need not live any more. `note` is what that left for those who look it up: of a tensor, how to read the bytes.
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from operator import index
 from time import monotonic_ns
 from types import TracebackType
@@ -115,7 +114,7 @@ class Pool:
             There is not even memory for the tables.
         """
         sweep_leftovers()
-        name = _checked(secrets.token_hex(5) if name is None else name)
+        name = _checked(os.urandom(5).hex() if name is None else name)
         if limit is None:
             limit = int(host.room().nbytes * DEFAULT_LIMIT_SHARE)
         if limit < PAGE_BYTES:

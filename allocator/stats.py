@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from time import monotonic_ns
 from typing import NamedTuple
 
@@ -27,8 +26,7 @@ from allocator.sites import Sites
 from allocator.system import host
 
 
-@dataclass(frozen=True, slots=True)
-class PoolStats:
+class PoolStats(NamedTuple):
     """A pool at one moment, after a sweep. Sizes in bytes, the rest counts.
 
     `used_bytes`: allocated blocks, rounded up to slots and pages. `warm_bytes`: memory that is committed and free
@@ -70,8 +68,7 @@ class Holder(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(NamedTuple):
     """A message in flight: a claim on a block of `nbytes` that nobody has opened yet, sent `age_seconds` ago.
 
     `sender_pid` is 0 once the sender is dead; the age then counts from when that was noticed. `row` is where the tables
@@ -134,7 +131,7 @@ def list_tickets(commons: Commons) -> list[Ticket]:
     """The messages in flight, the oldest first."""
     found = commons.section(_flying, commons)
     sites = Sites(commons).of_tickets((ticket.row, ticket.serial) for ticket in found)
-    return [replace(ticket, site=site) if site else ticket for ticket, site in zip(found, sites, strict=True)]
+    return [ticket._replace(site=site) if site else ticket for ticket, site in zip(found, sites, strict=True)]
 
 
 def _flying(commons: Commons) -> list[Ticket]:

@@ -1,10 +1,12 @@
-"""How long shared-array work takes, here and with what one would otherwise use: one command, one table.
+"""How long shared-array work takes, here and with what one would otherwise use: one command, all tables and pictures.
 
-    python -m benchmarks                        # in the checkout; about a minute
-    python -m benchmarks --pin --only send      # both ends on one CPU: steadier for small work
+    python -m benchmarks                        # in the checkout; prints, in a quarter of an hour
+    python -m benchmarks --write                # puts what it found into README.md and docs/ too; needs matplotlib
+    python -m benchmarks --pin --only send      # some works only, both ends on one CPU: steadier for small work
 
-Needs NumPy; tqdm, if there, shows progress on a terminal. `works` has what is timed, and the rows. To add a library,
-write a `Peer` as those in `peers`, and list it in `__main__.PEERS`.
+Needs NumPy; other libraries take part where they are installed. `works` has what is timed and the table's rows,
+`growth` how cost grows, `solo` what concerns this project alone, `goals` what it should be. To add a library, write a
+`Peer` as those in `peers` or `optional`, and list it there or in `__main__.PEERS`.
 """
 
 from __future__ import annotations

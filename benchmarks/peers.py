@@ -1,4 +1,7 @@
-"""How each library shares an array of float32: one small class each, an instance of it in both processes."""
+"""How each library shares an array of float32: one small class each, an instance of it in every process.
+
+These need nothing but NumPy; `optional` has those that must be installed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ import numpy.typing as npt
 import shmtensor as st
 
 Array = npt.NDArray[np.float32]
-ITEM_BYTES, LARGEST_BYTES = 4, 16 << 20
+FloorItem = tuple[int, int, tuple[int, ...], str]
+ITEM_BYTES, LARGEST_BYTES = 4, 256 << 20
 
 
 class Peer:
@@ -24,14 +28,28 @@ class Peer:
     name = ""
     # Whether the maker must keep what it sent until the receiver is done: no reference travels with a message.
     keeps_until_ack = False
+    # Whether an object can be sent again, and a part of it as an object of its own.
+    sends_again = True
 
-    def make(self, nbytes: int) -> Any:
-        """An object for `nbytes` of undefined content."""
+    @classmethod
+    def for_many(cls) -> Peer:
+        """One that can have many objects alive, if that must be said beforehand."""
+        return cls()
+
+    def make(self, nbytes: int, to: int = 0) -> Any:
+        """An object for `nbytes` of undefined content, which will go to consumer number `to`."""
         raise NotImplementedError
 
     def array(self, item: Any) -> Array:
         """The array of an object made or received."""
         raise NotImplementedError
+
+    def part(self, item: Any, start: int, nbytes: int) -> Any:
+        """An object for some bytes of another. It isn't dropped."""
+        return item[start // ITEM_BYTES : (start + nbytes) // ITEM_BYTES]
+
+    def enter(self, number: int) -> None:
+        """Called first in consumer `number`."""
 
     def send(self, pipe: Connection, item: Any) -> None:
         """The maker sends it."""
@@ -53,7 +71,7 @@ class Shmtensor(Peer):
 
     name = "shmtensor"
 
-    def make(self, nbytes: int) -> st.Tensor:
+    def make(self, nbytes: int, to: int = 0) -> st.Tensor:
         return st.empty((nbytes // ITEM_BYTES,))
 
     def array(self, item: st.Tensor) -> Array:
@@ -63,30 +81,36 @@ class Shmtensor(Peer):
 class Floor(Peer):
     """What a library in pure Python can approach, by having nothing that makes it a library.
 
-    One segment, mapped once on both sides and so warm, a free list for each size, a tiny tuple on the pipe.
-    It counts no references, notices no death, and never gives memory back.
+    One segment, mapped once on both sides and so warm, a free list for each size, a tiny tuple on the pipe: size,
+    offset, shape and dtype, from which both sides make their array. It counts no references, notices no death, and
+    never gives memory back.
     """
 
     name = "floor"
     keeps_until_ack = True
 
-    def __init__(self, nbytes: int = 512 << 20) -> None:
+    def __init__(self, nbytes: int = 1 << 30) -> None:
         self.segment = SharedMemory(create=True, size=nbytes)  # sparse; the consumer gets it by name
         self.top = 0
         self.unused: dict[int, list[int]] = {}
 
-    def make(self, nbytes: int) -> tuple[int, int]:
-        if unused := self.unused.get(nbytes):
-            return unused.pop(), nbytes
-        self.top += nbytes  # all sizes are multiples of a cache line
-        return self.top - nbytes, nbytes
+    def make(self, nbytes: int, to: int = 0) -> FloorItem:
+        shape, dtype = (nbytes // ITEM_BYTES,), "f4"
+        size = -(-int(np.prod(shape)) * np.dtype(dtype).itemsize // 64) * 64  # whole cache lines
+        if unused := self.unused.get(size):
+            return size, unused.pop(), shape, dtype
+        self.top += size
+        return size, self.top - size, shape, dtype
 
-    def array(self, item: tuple[int, int]) -> Array:
-        return np.ndarray(item[1] // ITEM_BYTES, np.float32, self.segment.buf, item[0])
+    def array(self, item: FloorItem) -> Array:
+        return np.ndarray(item[2], item[3], self.segment.buf, item[1])
 
-    def drop(self, item: tuple[int, int], *, made: bool) -> None:
+    def part(self, item: FloorItem, start: int, nbytes: int) -> FloorItem:
+        return nbytes, item[1] + start, (nbytes // ITEM_BYTES,), item[3]
+
+    def drop(self, item: FloorItem, *, made: bool) -> None:
         if made:
-            self.unused.setdefault(item[1], []).append(item[0])
+            self.unused.setdefault(item[0], []).append(item[1])
 
     def close(self) -> None:
         self.segment.unlink()
@@ -98,7 +122,7 @@ class Pickle(Peer):
 
     name = "pickle"
 
-    def make(self, nbytes: int) -> Array:
+    def make(self, nbytes: int, to: int = 0) -> Array:
         return np.empty(nbytes // ITEM_BYTES, np.float32)
 
     def array(self, item: Array) -> Array:
@@ -111,6 +135,9 @@ class BarePipe(Pickle):
     name = "bare pipe"
 
     def __init__(self) -> None:
+        self.buffer = np.empty(0, np.float32)
+
+    def enter(self, number: int) -> None:
         self.buffer = np.zeros(LARGEST_BYTES // ITEM_BYTES, np.float32)
 
     def send(self, pipe: Connection, item: Array) -> None:
@@ -126,13 +153,17 @@ class Segments(Peer):
     name = "shared_memory"
     keeps_until_ack = True
 
-    def make(self, nbytes: int) -> SharedMemory:
-        return SharedMemory(create=True, size=nbytes)  # pickles as its name and size
+    def make(self, nbytes: int, to: int = 0) -> tuple[SharedMemory, int, int]:
+        return SharedMemory(create=True, size=nbytes), 0, nbytes  # pickles as its name and size
 
-    def array(self, item: SharedMemory) -> Array:
-        return np.ndarray(item.size // ITEM_BYTES, np.float32, item.buf)
+    def array(self, item: tuple[SharedMemory, int, int]) -> Array:
+        segment, start, nbytes = item
+        return np.ndarray(nbytes // ITEM_BYTES, np.float32, segment.buf, start)
 
-    def drop(self, item: SharedMemory, *, made: bool) -> None:
-        item.close()
+    def part(self, item: tuple[SharedMemory, int, int], start: int, nbytes: int) -> tuple[SharedMemory, int, int]:
+        return item[0], start, nbytes
+
+    def drop(self, item: tuple[SharedMemory, int, int], *, made: bool) -> None:
+        item[0].close()
         if made:
-            item.unlink()
+            item[0].unlink()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import copyreg
 from functools import lru_cache
-from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -207,7 +206,7 @@ def _storage_claim(storage: Storage) -> tuple[Any, ...]:
 
 
 received.__module__ = "shmtensor"
-# Found in a table, a class costs multiprocessing's pickler half of what asking it how it is reduced does.
-for _register in (copyreg.pickle, ForkingPickler.register):
-    _register(Tensor, Tensor.__reduce__)
-    _register(Storage, _storage_claim)
+# Found in this table, a class costs a pickler half of what asking it how it is reduced does. Those of
+# multiprocessing copy it.
+copyreg.pickle(Tensor, Tensor.__reduce__)
+copyreg.pickle(Storage, _storage_claim)

@@ -13,6 +13,7 @@ dims 0 and -1 where torch does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import index
 from typing import SupportsIndex
@@ -121,14 +122,18 @@ def broadcast_shapes(*shapes: Shape) -> Ints:
 
 def permute(layout: Layout, dims: Iterable[SupportsIndex]) -> Layout:
     """The dims in the order ``dims``, which names each once."""
-    shape, stride = layout.shape, layout.stride
-    ndim, named = len(shape), tuple(map(index, dims))
-    order = [dim + ndim if dim < 0 else dim for dim in named]
-    if sorted(order) != list(range(ndim)):
+    shape, stride, named = layout.shape, layout.stride, tuple(map(index, dims))
+    if not _is_order(named, len(shape)):
         for dim in named:
             wrap_dim(dim, layout)  # raises for a dim that does not exist
-        raise LayoutError(f"permute {named} must name each of the {ndim} dims of shape {shape} once")
-    return Layout(tuple([shape[d] for d in order]), tuple([stride[d] for d in order]), layout.offset)
+        raise LayoutError(f"permute {named} must name each of the {len(shape)} dims of shape {shape} once")
+    return Layout(tuple([shape[d] for d in named]), tuple([stride[d] for d in named]), layout.offset)
+
+
+@lru_cache(maxsize=256)  # programs permute in few ways: a hit is half of the time
+def _is_order(dims: Ints, ndim: int) -> bool:
+    """Whether ``dims``, which count from either end, name each of so many dims once."""
+    return sorted(dim + ndim if dim < 0 else dim for dim in dims) == list(range(ndim))
 
 
 def transpose(layout: Layout, dim0: SupportsIndex, dim1: SupportsIndex) -> Layout:
@@ -215,6 +220,8 @@ def place_in_dim(shape: Ints, dim: int, at: int) -> int:
 
 def span_in_dim(shape: Ints, dim: int, cut: slice) -> tuple[int, int, int]:
     """Where ``cut`` starts in an existing ``dim``, how many indices it takes, and how far they are apart."""
+    if cut.start is cut.stop is cut.step is None:
+        return 0, shape[dim], 1  # a bare colon, as in t[:, 2]
     if cut.step is not None and index(cut.step) < 1:
         raise ValueError(f"slice step {index(cut.step)} of dim {dim}: it must be 1 or more. flip copies instead")
     start, stop, step = cut.indices(shape[dim])

@@ -25,8 +25,7 @@ Equations, proved by `recover.check`:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator.config import COMMIT_STEP_BYTES
 
@@ -172,8 +171,7 @@ class Name:
     MAX_NOTE_BYTES: Final = WIDTH * 8 - TEXT * 8 - MAX_TEXT_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class TableShape:
+class TableShape(NamedTuple):
     """Where a table lies: `rows` rows of `width` words from byte `base`; its committed rows are counted in header
     word `count_at`.
     """
@@ -188,8 +186,7 @@ class TableShape:
         return self.base + self.rows * self.width * 8
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """The shapes of all tables, and with them the size of the control segment."""
 
     clients: TableShape

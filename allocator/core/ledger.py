@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from allocator.config import COMMIT_STEP_BYTES
 from allocator.core.clients import Clients
@@ -185,7 +184,7 @@ class Ledger:
             )
         return live, spans.astype(np.intp)
 
-    def live_counts(self) -> npt.NDArray[np.intp]:
+    def live_counts(self) -> Rows:
         """By span: how many LIVE records lie in it."""
         return np.bincount(self.live_records()[1], minlength=self.spans.count())
 

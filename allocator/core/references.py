@@ -18,7 +18,6 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from allocator.core.format import NOBODY, OWNER_MASK, STATE_MASK, Header, Record, Reference, Span
 from allocator.core.records import Records
@@ -213,7 +212,7 @@ def sweep(
     return len(gone)
 
 
-def _unnamed(candidates: Rows, named: npt.NDArray[np.uint64], records: Records) -> Rows:
+def _unnamed(candidates: Rows, named: Column, records: Records) -> Rows:
     """The LIVE ones among the candidates that don't appear in `named`, each once."""
     _check_exist(max((int(rows.max()) for rows in (candidates, named) if len(rows)), default=0), records)
     mask = np.zeros(records.table.rows, np.bool_)
@@ -244,16 +243,21 @@ def _release(record: int, records: Records, spans: Spans) -> None:
     else:
         # The record first: the count of an orphan span is derived from its records.
         records.free(record)
-        spans.drop_orphaned_record(span)
+        spans.drop_orphaned_records(span, 1)
 
 
 def _release_many(gone: Rows, records: Records, spans: Spans) -> None:
-    """`_release`, for many: most are slots that go back to their owners."""
+    """`_release`, for many: most are slots that go back to their owners, or orphans of one dead client."""
     rows = records.table.grid[gone, Record.SPAN]
     if int(rows.max()) >= spans.count():
         raise CorruptPool(f"a record lies in span {int(rows.max())}, but there are {spans.count()}: recreate the pool")
     words = spans.table.grid[rows, Span.WORD]
-    to_owner = (spans.table.grid[rows, Span.KIND] >> np.uint64(8) != 0) & isin_state(words, Span.ALLOCATED)
+    slots, owned = spans.table.grid[rows, Span.KIND] >> np.uint64(8) != 0, isin_state(words, Span.ALLOCATED)
+    to_owner, orphaned = slots & owned, slots & ~owned
     records.give_back_many(gone[to_owner], words[to_owner] & np.uint64(OWNER_MASK))
-    for record in gone[~to_owner].tolist():
+    for record in gone[~slots].tolist():
         _release(record, records, spans)
+    # The records first: the count of an orphan span is derived from them.
+    records.free_many(gone[orphaned])
+    for span, count in zip(*np.unique(rows[orphaned], return_counts=True), strict=True):
+        spans.drop_orphaned_records(int(span), int(count))

@@ -4,8 +4,7 @@ above 256 bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator.config import (
     ALIGNMENT_BYTES,
@@ -17,8 +16,7 @@ from allocator.config import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SizeClass:
+class SizeClass(NamedTuple):
     """Slots of `slot` bytes, `slots` of them in a span of 2^order bytes."""
 
     number: int
@@ -51,13 +49,9 @@ CLASSES: Final = (None, *(_size_class(i, slot) for i, slot in enumerate(_slot_si
 
 
 def _class_by_units() -> tuple[int, ...]:
-    table, number = [1], 1
-    for units in range(1, MAX_SLOT_BYTES // ALIGNMENT_BYTES + 1):
-        size_class = CLASSES[number]
-        assert size_class is not None
-        if units * ALIGNMENT_BYTES > size_class.slot:
-            number += 1
-        table.append(number)
+    table = [1]
+    for number, slot in enumerate(_slot_sizes(), 1):
+        table += [number] * (slot // ALIGNMENT_BYTES + 1 - len(table))
     return tuple(table)
 
 

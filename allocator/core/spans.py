@@ -116,10 +116,10 @@ class Spans:
         self.words[at + Span.LIVE] = live
         self.words[at] = Span.ORPHAN
 
-    def drop_orphaned_record(self, row: int) -> None:
-        """One record fewer lies in this ORPHAN span; with the last one it is freed."""
+    def drop_orphaned_records(self, row: int, count: int) -> None:
+        """So many records fewer lie in this ORPHAN span; with the last one it is freed."""
         at = row * Span.WIDTH + Span.LIVE
-        self.words[at] -= 1
+        self.words[at] -= count
         if self.words[at] == 0:
             self.free(row)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from allocator.core.format import HEADER_BYTES, STATE_MASK, TableShape
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 Words = memoryview
 """A memoryview cast to "Q"."""
-Column = npt.NDArray[np.uint64]
-Rows = npt.NDArray[np.intp]
+Column: TypeAlias = "npt.NDArray[np.uint64]"
+Rows: TypeAlias = "npt.NDArray[np.intp]"
 
 
 def header_words(control: memoryview) -> Words:
@@ -29,7 +31,7 @@ class Table:
         region = control[shape.base : shape.end]
         self.header = header_words(control)
         self.words: Words = region.cast("Q")
-        self.grid: npt.NDArray[np.uint64] = np.frombuffer(region, np.uint64).reshape(shape.rows, shape.width)
+        self.grid: Column = np.frombuffer(region, np.uint64).reshape(shape.rows, shape.width)
         self.width = shape.width
         self.count_at = shape.count_at
         self.capacity = shape.rows

@@ -13,7 +13,6 @@ import gc
 import mmap
 import os
 import sys
-from multiprocessing import resource_tracker, shared_memory
 from typing import Final
 
 from allocator.config import PAGE_BYTES, POPULATE_CHUNK_BYTES
@@ -119,6 +118,9 @@ def create_segment(name: str, nbytes: int) -> None:
 
 
 def _create(name: str, nbytes: int) -> None:
+    # Imported here, by who makes a pool: with what they import themselves they are a tenth of NumPy's import.
+    from multiprocessing import resource_tracker, shared_memory
+
     if sys.version_info >= (3, 13):
         shared_memory.SharedMemory(name, create=True, size=nbytes, track=False).close()
         return

@@ -142,7 +142,7 @@ def test_reports_under_load_add_up_and_are_never_negative(run_script: RunScript)
         end, seen = time.monotonic() + 1.5, set()
         while time.monotonic() < end or len(seen) < 10:
             stats = pool.stats()
-            assert all(value >= 0 for value in dataclasses.astuple(stats)), stats
+            assert all(value >= 0 for value in stats), stats
             assert stats.used_bytes <= stats.committed_bytes <= stats.peak_bytes <= stats.limit_bytes, stats
             assert stats.used_bytes + stats.free_bytes <= stats.limit_bytes, stats
             assert stats.used_bytes + stats.warm_bytes <= stats.committed_bytes, stats

@@ -8,6 +8,7 @@ import os
 import pickle
 import sys
 from collections.abc import Iterator
+from multiprocessing import shared_memory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,6 @@ import pytest
 import allocator
 import shmtensor as st
 from allocator import Pool, making
-from allocator.system import memory
 
 if TYPE_CHECKING:
     from conftest import RunCommand, RunScript
@@ -676,7 +676,7 @@ STEPS = [
     (making, "open_lock_file"),
     (making.memory, "largest_mappable"),
     (making.memory, "create_segment"),
-    (memory.shared_memory, "SharedMemory"),
+    (shared_memory, "SharedMemory"),
     (making.memory, "Segment"),
     (making, "Commons"),
     (making, "_commit_tables"),

@@ -33,42 +33,77 @@ def run_benchmarks(run_command: Any) -> Callable[..., str]:
     return run
 
 
-def cells_of(text: str) -> list[list[str]]:
-    """The cells of the one table in a text, without the rule under its head."""
-    lines = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in text.splitlines() if "|" in line]
-    assert set("".join(lines[1])) == {"-"}
-    return [lines[0], *lines[2:]]
+def tables_of(text: str) -> list[list[list[str]]]:
+    """The cells of the tables in a text, without the rules under their heads."""
+    found: list[list[list[str]]] = []
+    inside = False
+    for line in text.splitlines():
+        if line.startswith("|"):
+            if not inside:
+                found.append([])
+            found[-1].append([cell.strip() for cell in line.strip().strip("|").split("|")])
+        inside = line.startswith("|")
+    for table in found:
+        assert set("".join(table.pop(1))) == {"-"}
+    return found
 
 
-def check_table(text: str, rows: list[Any]) -> None:
+def check_rows(table: list[list[str]], rows: list[Any]) -> None:
     """The table has these rows and a column for every peer, with a number in each cell and a ratio beside it."""
     from benchmarks.__main__ import PEERS
+    from benchmarks.optional import installed
 
-    head, *body = cells_of(text)
-    assert head == ["work", "size", *(peer.name for peer in PEERS)]
-    assert [line[0] for line in body] == [row.name for row in rows]
-    for line in body:
-        assert re.fullmatch(r"\d+ [KM]iB", line[1])
-        for name, cell in zip(head[2:], line[2:], strict=True):
-            ratio = "" if name == "floor" else r" \(x[\d,]+\.\d\d\)"
-            assert re.fullmatch(r"[\d.,e+-]+" + ratio, cell), f"{line[0]}, {name}: {cell!r}"
+    peers = [*PEERS, *installed()[0]]
+    head, *body = table
+    assert head == ["work", "size", *(peer.name for peer in peers)]
+    assert [line[:2] for line in body] == [[row.name, row.size] for row in rows]
+    number = r"[\d.,e+-]+"
+    for row, line in zip(rows, body, strict=True):
+        for peer, cell in zip(peers, line[2:], strict=True):
+            expected = number if "GB/s" in row.name else f"{number} / {number}"
+            expected += "" if peer.name == "floor" else rf" \(x{number}\)"
+            able = peer.sends_again or not row.again
+            assert re.fullmatch(expected if able else "-", cell), f"{line[0]}, {peer.name}: {cell!r}"
+
+
+@pytest.mark.slow
+def test_a_quick_run_measures_all_and_writes_the_pages_and_pictures(
+    run_benchmarks: Callable[..., str], tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    from benchmarks.__main__ import chosen_rows
+    from benchmarks.peers import Floor, Shmtensor
+    from benchmarks.report import PICTURES
+
+    pages = ("README.md", "docs/benchmarks.md", "docs/scaling.md")
+    (tmp_path / "docs").mkdir()
+    for page in pages:
+        (tmp_path / page).write_text((ROOT / page).read_text())
+    text = run_benchmarks("--quick", "--write", str(tmp_path))
+    rows, goals, rates, living = tables_of(text)
+    check_rows(rows, chosen_rows("", quick=True))
     assert re.search(r"round trip of one byte [\d.e+]+ us, np.copyto [\d.e+]+ GB/s, warm fill [\d.e+]+ GB/s", text)
+    assert {line[3] for line in goals[1:]} <= {"yes", "no"}
+    assert len(goals) > 15
+    for name in (Shmtensor.name, Floor.name):
+        (ops,) = [line for line in rates if line[0] == name]
+        assert all(float(cell.replace(",", "")) > 0 for cell in ops[1:])
+    assert [line[-3:] for line in living if line[0] == Shmtensor.name] == [["3", "2", ""]]
+    for page in pages:
+        written = (tmp_path / page).read_text()
+        assert len(tables_of(written)) >= 1
+        assert written.startswith((ROOT / page).read_text().split("<!--")[0])
+    for picture in PICTURES:
+        assert (tmp_path / "docs" / "benchmarks" / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
-def test_a_quick_run_prints_every_row_for_every_peer(run_benchmarks: Callable[..., str]) -> None:
-    from benchmarks.works import ROWS
+def test_only_and_quick_choose_the_works_and_how_often_they_are_done() -> None:
+    from benchmarks.__main__ import QUICK_BYTES, chosen_rows
 
-    check_table(run_benchmarks("--quick"), ROWS)
-
-
-@pytest.mark.slow
-def test_only_and_pin_choose_the_works_and_the_cpu(run_benchmarks: Callable[..., str]) -> None:
-    from benchmarks.works import ROWS
-
-    text = run_benchmarks("--quick", "--pin", "--only", "pipeline")
-    check_table(text, [row for row in ROWS if "pipeline" in row.name])
-    assert "both ends on one CPU," in text
+    assert {"pipeline" in row.name for row in chosen_rows("pipeline", quick=False)} == {True}
+    slow, quick = (sum(row.times for row in chosen_rows("", quick=quick)) for quick in (False, True))
+    assert quick < slow / 10
+    assert max(row.nbytes for row in chosen_rows("", quick=True)) <= QUICK_BYTES
 
 
 def test_a_work_that_is_not_there_is_refused_by_name() -> None:
@@ -79,20 +114,20 @@ def test_a_work_that_is_not_there_is_refused_by_name() -> None:
 
 
 def test_a_consumer_that_read_other_bytes_ends_the_run() -> None:
-    from benchmarks.link import ACK, Link
+    from benchmarks.link import Link
 
     link: Any = SimpleNamespace(peer=SimpleNamespace(name="liar"))
-    Link.check(link, ACK.pack(7, 7), 7)
+    Link.check(link, (7, 7), 7)
     for seen in ((7, 6), (6, 7), (6, 6)):
         with pytest.raises(AssertionError, match="liar: wrote 7, the consumer read"):
-            Link.check(link, ACK.pack(*seen), 7)
+            Link.check(link, seen, 7)
 
 
 @pytest.mark.parametrize(("everything", "wrong"), [(False, 0), (False, -1), (True, 0), (True, -1), (True, 1 << 20)])
 def test_a_look_finds_one_wrong_element(everything: bool, wrong: int) -> None:
     import numpy as np
 
-    from benchmarks.link import look
+    from benchmarks.looking import look
 
     array = np.full(1 << 21, 250, np.float32)
     assert look(array, everything) == (250, 250)
@@ -100,15 +135,15 @@ def test_a_look_finds_one_wrong_element(everything: bool, wrong: int) -> None:
     assert look(array, everything) != (250, 250)
 
 
-def test_a_cell_has_the_median_and_the_ratio_paired_by_round() -> None:
+def test_a_cell_has_median_percentile_and_the_ratio_paired_by_round() -> None:
     from benchmarks.table import cell
     from benchmarks.works import ROWS
 
     # The machine got ten times slower in the second and third round, for both: the ratio stays 2.
     mine = [[2000.0, 2000.0, 9000.0], [20000.0], [20000.0]]
     floor = [[1000.0, 1000.0, 1000.0], [10000.0], [10000.0]]
-    assert cell(ROWS[0], mine, floor) == "9 (x2.00)"
-    assert cell(ROWS[0], floor, floor) == "1"
+    assert cell(ROWS[0], mine, floor) == "9 / 20 (x2.00)"
+    assert cell(ROWS[0], floor, floor) == "1 / 10"
 
 
 def test_the_pipeline_is_counted_in_gigabytes_per_second() -> None:
@@ -135,6 +170,29 @@ def test_the_floor_gives_freed_bytes_again_and_living_ones_never() -> None:
         floor.close()
 
 
+def test_a_goal_says_whether_it_is_met() -> None:
+    from benchmarks.goals import Goal
+
+    assert Goal("most", 1.5, 1.5).line() == ["most", "≤ 1.5", "1.5", "yes"]
+    assert Goal("most", 1.5, 1.6).line()[3] == "no"
+    assert Goal("least", 0.5, 0.4, "GB/s", at_least=True).line() == ["least", "≥ 0.5 GB/s", "0.4 GB/s", "no"]
+
+
+def test_a_page_is_written_between_its_marks_only(tmp_path: Path) -> None:
+    from benchmarks.report import splice
+
+    page = tmp_path / "page.md"
+    page.write_text(
+        "before\n<!-- written by: python -m benchmarks --write -->\nold\n<!-- end of what is written -->\nafter\n"
+    )
+    splice(page, "new")
+    splice(page, "newer")
+    text = page.read_text()
+    assert (text.startswith("before\n"), text.endswith("\nafter\n")) == (True, True)
+    assert [word in text for word in ("old", "new\n", "newer")] == [False, False, True]
+
+
 def test_the_benchmarks_stay_small() -> None:
-    lines = [line for file in (ROOT / "benchmarks").glob("*.py") for line in file.read_text().splitlines()]
-    assert len(lines) < 450
+    files = {file.name: len(file.read_text().splitlines()) for file in (ROOT / "benchmarks").glob("*.py")}
+    assert max(files.values()) < 260, files
+    assert sum(files.values()) < 1500

@@ -177,8 +177,8 @@ def test_a_purge_that_was_cut_short_is_in_doubt(ledger: Ledger, owner: int) -> N
 def test_an_orphan_is_freed_with_its_last_record(ledger: Ledger, owner: int) -> None:
     row = take(ledger, 20, owner)
     ledger.spans.orphan(row, 2)
-    ledger.spans.drop_orphaned_record(row)
+    ledger.spans.drop_orphaned_records(row, 1)
     assert ledger.spans.state(row) == Span.ORPHAN
-    ledger.spans.drop_orphaned_record(row)
+    ledger.spans.drop_orphaned_records(row, 1)
     assert ledger.spans.state(row) == Span.FREE
     assert ledger.spans.top(20) == row

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -121,6 +120,6 @@ def test_values_of_no_handle_are_refused_and_take_nothing(pool: Pool, field: str
     spare = len(pool.exchange.spare_references)
     for act in ("open", "discard"):
         with pytest.raises(ValueError, match="no handle"):
-            getattr(replace(handle, **{field: value}), act)()
+            getattr(handle._replace(**{field: value}), act)()
     assert len(pool.exchange.spare_references) == spare
     assert handle.open().nbytes == 100
