@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import shmtensor as st
-from allocator import pool as pools
+from allocator import default
 from allocator.system import locks
 
 PACKAGES = tuple(str(Path(st.__file__).parents[1] / name) for name in ("allocator", "shmtensor"))
@@ -59,7 +59,7 @@ class CountingMutex:
 @pytest.fixture
 def count(monkeypatch: pytest.MonkeyPatch, pool: st.Pool) -> Callable[[Operation], Counts]:
     """Counts what one call of an operation does, in a default pool of its own."""
-    monkeypatch.setattr(pools._Default, "pool", pool)
+    monkeypatch.setattr(default._Default, "pool", pool)
     mutex = CountingMutex(locks.MUTEX)
     for module in list(sys.modules.values()):
         if getattr(module, "MUTEX", None) is mutex.lock:
