@@ -167,6 +167,7 @@ def scenario(pool: Pool, message: BlockHandle) -> int:
     pool.stats()
     blocks = [pool.allocate(200 * KIB) for _ in range(3)]
     handles = [block.share() for block in blocks[:2]]
+    blocks[2].seal()
     assert bytes(unsent.memoryview()) == b"u" * 5000
     pool.unpublish("name")
     del blocks, again, unsent

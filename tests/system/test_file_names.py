@@ -4,8 +4,10 @@ be, files that were cut or written into.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import signal
 import socket
 import textwrap
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from allocator.system import host
 if TYPE_CHECKING:
     from conftest import RunScript
 
+pytestmark = pytest.mark.slow
 NAME = f"n{os.getpid()}"
 SHM = Path("/dev/shm")
 
@@ -84,40 +87,47 @@ def test_a_plain_file_of_ours_that_no_pool_has_gives_way(kinds: str) -> None:
         pool.check()
 
 
-def in_child(body: Callable[[], Any]) -> int:
-    """The status of a child that ends without any hook, as by a kill."""
+@contextlib.contextmanager
+def somebody_has_it() -> Iterator[None]:
+    """Meanwhile a child has the pool, with a message in it, and does nothing; then it is killed. While it lives nobody
+    sweeps.
+    """
+    read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        status = 1
         try:
-            body()
-            status = 0
+            pool = Pool.create(NAME, limit=1 << 20, ticket_grace=0)
+            pool.allocate(100).share()
+            os.write(write, b"x")
+            signal.pause()
         finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def leave_behind() -> None:
-    pool = Pool.create(NAME, limit=1 << 20, ticket_grace=0)
-    pool.allocate(100).share()
+            os._exit(1)
+    try:
+        os.close(write)
+        assert os.read(read, 1) == b"x"
+        yield
+    finally:
+        os.close(read)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 @pytest.mark.parametrize("kind", "hc")
 @pytest.mark.parametrize("size", [0, 100, 4096, HEADER_BYTES + 8, 1 << 20, PLAN.nbytes - 4096, PLAN.nbytes + 4096])
 def test_segments_that_were_cut_are_refused_and_swept(kind: str, size: int) -> None:
-    assert in_child(leave_behind) == 0
-    os.truncate(path_of(kind), size)
-    with pytest.raises(CorruptPool):
-        Pool.attach(NAME)
-    assert NAME in sweep_leftovers()
+    with somebody_has_it():
+        os.truncate(path_of(kind), size)
+        with pytest.raises(CorruptPool):
+            Pool.attach(NAME)
+    sweep_leftovers()
+    assert not list(SHM.glob(f"*-{NAME}.?"))
 
 
 def test_leftovers_that_were_written_into_are_swept_and_keep_nobody_from_making_pools() -> None:
     seed = random.randrange(1 << 30)
     rng = random.Random(seed)
-    for _ in range(40):
-        assert in_child(leave_behind) == 0
-        with open(path_of("c"), "r+b") as file:
+    for _ in range(20):
+        with somebody_has_it(), open(path_of("c"), "r+b") as file:
             for _ in range(4):
                 base = rng.choice([0, 0, PLAN.clients.base, PLAN.references.base])
                 file.seek(base + 8 * rng.randrange(24))

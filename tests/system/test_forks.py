@@ -6,8 +6,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from conftest import RunScript
+
+pytestmark = pytest.mark.slow
 
 HEAD = """
 import os, pickle, random, resource, signal, subprocess, sys, threading, warnings

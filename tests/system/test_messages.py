@@ -7,8 +7,12 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from conftest import RunScript
+
+pytestmark = pytest.mark.slow
 
 HEAD = """
 import hashlib, logging, os, pickle, signal, time
