@@ -18,6 +18,7 @@ from allocator.config import WAIT_FIRST_SECONDS, WAIT_LONGEST_SECONDS
 from allocator.core.format import PLAN, Name, Record
 from allocator.errors import NameNotFound, StaleHandle
 from allocator.exchange import Keeper
+from allocator.stats import Seen
 from allocator.system.locks import AWAKE
 
 if TYPE_CHECKING:
@@ -101,9 +102,9 @@ def _missing(pool: Pool, name: str) -> str:
     return f"nothing is published as {name!r} in pool {pool.name!r}"
 
 
-def list_names(commons: Commons) -> dict[str, Published]:
+def list_names(pool: Seen) -> dict[str, Published]:
     """Inside the critical section: everything that is published, by name."""
-    names, records, now = commons.ledger.names, commons.ledger.records, monotonic_ns()
+    names, records, now = pool.ledger.names, pool.ledger.records, monotonic_ns()
     found = {}
     for row in names.rows().tolist():
         record = names.field(row, Name.RECORD)

@@ -270,11 +270,7 @@ class Pool:
     def purge(self) -> int:
         """Give memory that nobody uses back to the kernel; how many bytes that were."""
         self.heap.give_back_idle()
-        return self.commons.section(self._purge)
-
-    def _purge(self) -> int:
-        self.commons.ledger.sweep()
-        return self.supply.purge_all()
+        return self.commons.section(self.supply.purge_unused)
 
     def tickets(self) -> list[Ticket]:
         """The messages in flight, the oldest first: tensors that were pickled and not opened yet."""

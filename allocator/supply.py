@@ -231,6 +231,11 @@ class Supply:
             heap.purge(purge.start, purge.nbytes)
             spans.settle(purge)
 
+    def purge_unused(self) -> int:
+        """Inside the critical section: sweep, then `purge_all`."""
+        self.commons.ledger.sweep()
+        return self.purge_all()
+
     def purge_all(self) -> int:
         """Inside the critical section: give back all memory that nobody uses; how many bytes that were."""
         purges = self.commons.ledger.spans.plan_purges(1 << 62)
@@ -242,7 +247,7 @@ class Supply:
     def take_back(self) -> None:
         """Inside the critical section: what dead clients had, what the ticket rule allows, what nobody refers to."""
         ledger, now = self.commons.ledger, monotonic_ns()
-        reaper.reap(ledger, self.commons.lock, self.commons.heap, self.commons.membership.owner, now)
+        reaper.reap(ledger, self.commons.lock, self.commons.heap, self.commons.owner, now)
         ledger.expire_tickets(now)
         ledger.sweep()
 

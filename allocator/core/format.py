@@ -71,7 +71,10 @@ class Header:
     RESERVED: Final = 12  # derived: the sum of the spans' `reserved`
     PEAK: Final = 13  # the highest RESERVED seen; for people
     LOOSE: Final = 14  # a reference row was freed by something else than the sweep: it must look at all records
+    SERVED_NS: Final = 15  # monotonic time at which a service last said that it keeps the pool; 0: none does
     ROWS: Final = 16  # a word for each table: its rows that have memory; only grows
+    REFUSES_NS: Final = 32  # monotonic time until which no new client is let in: a service is leaving
+    SERVER: Final = 33  # the client that is the service, as owner; 0: none
     STACKS: Final = 64  # ORDERS words: 1 + the top free span of each order, 0 when empty; derived
 
 
@@ -199,8 +202,13 @@ class Plan:
     names: TableShape
 
     @property
+    def shapes(self) -> tuple[TableShape, ...]:
+        """All of them, in the order in which they lie."""
+        return (self.clients, self.spans, self.records, self.references, self.names)
+
+    @property
     def nbytes(self) -> int:
-        return self.names.end
+        return self.shapes[-1].end
 
 
 def plan_tables(clients: int, spans: int, records: int, references: int, names: int) -> Plan:

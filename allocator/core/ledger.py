@@ -70,10 +70,6 @@ class Ledger:
         self._start_generations(0, header[self.plan.records.count_at])
         header[Header.MAGIC] = MAGIC
 
-    def shapes(self) -> tuple[TableShape, ...]:
-        """The tables' shapes."""
-        return (self.plan.clients, self.plan.spans, self.plan.records, self.plan.references, self.plan.names)
-
     def next_step(self, shape: TableShape) -> tuple[int, int, int] | None:
         """(byte offset, bytes, rows afterwards) of the memory the table needs to grow; None when it is as large as it
         gets.

@@ -18,7 +18,7 @@ from typing import Final
 
 from allocator.config import PAGE_BYTES, POPULATE_CHUNK_BYTES
 from allocator.errors import CorruptPool
-from allocator.system.host import SHM_FOLDER
+from allocator.system.host import segment_path
 
 _MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; the mmap module doesn't name it
 _NO_ROOM: Final = (errno.EFAULT, errno.ENOSPC, errno.ENOMEM)
@@ -84,11 +84,6 @@ class Segment:
         """
         self._check(start, nbytes)
         self.map.madvise(mmap.MADV_REMOVE, start, nbytes)
-
-
-def segment_path(name: str) -> str:
-    """Where the kernel shows the segment."""
-    return os.path.join(SHM_FOLDER, name)
 
 
 def create_segment(name: str, nbytes: int) -> None:

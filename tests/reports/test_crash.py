@@ -13,8 +13,8 @@ import pytest
 
 import allocator
 from allocator import Pool
-from allocator.leaving import segment_name
 from allocator.system import host
+from allocator.system.host import segment_name
 
 if TYPE_CHECKING:
     from conftest import RunScript

@@ -1,0 +1,60 @@
+"""`shmtensor` as a command line, and peers: other processes that do what they are told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def command(*arguments: object) -> list[str]:
+    """The command line of `shmtensor`, also where that isn't installed."""
+    return [sys.executable, "-m", "allocator", *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    """Without a pool of this process's, and with this checkout on the path."""
+    variables = {name: value for name, value in os.environ.items() if name != "SHMTENSOR_POOL"}
+    return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), variables.get("PYTHONPATH")]))}
+
+
+class Peer:
+    """Another process with pools in it, which does what it is told: a line of Python at a time."""
+
+    def __init__(self) -> None:
+        code = "import sys, gc, shmtensor as st\nfor line in sys.stdin:\n    exec(line)\n    print('done', flush=True)"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self.process.pid
+
+    def __call__(self, line: str) -> str:
+        """What the line printed."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        said = []
+        while (answer := self.process.stdout.readline()) != "done\n":
+            assert answer, "the peer died"
+            said.append(answer)
+        return "".join(said)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.end()
+
+    def end(self) -> None:
+        """Let it go as a program that is done."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
