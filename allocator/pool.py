@@ -27,7 +27,7 @@ from allocator.lifecycle import REGISTRY
 from allocator.local_heap import LocalHeap
 from allocator.naming import Published
 from allocator.stats import PoolStats, Ticket, list_tickets, snapshot
-from allocator.supply import Supply
+from allocator.supply import Pause, Supply
 from allocator.system import host
 from allocator.system.locks import AWAKE, MUTEX
 
@@ -121,17 +121,25 @@ class Pool:
             return making.create(name, limit, timeout_ns=timeout_ns, grace_ns=grace_ns, ttl_ns=ttl_ns, enter=_enter)
 
     @classmethod
-    def attach(cls, name: str) -> Pool:
+    def attach(cls, name: str, *, timeout: float = 0.0) -> Pool:
         """The pool of that name; in one process always the same object, until it is closed.
 
         Raises
         ------
         PoolNotFound
-            There is none.
+            There is none, also after `timeout` seconds.
+        PoolClosed
+            It lets no new process in: all places are taken, or its service is leaving.
         """
-        with MUTEX:
-            known = REGISTRY.pools.get(name)
-            return making.attach(_checked(name), enter=_enter) if known is None or known.is_lost else known
+        pause = Pause(timeout)
+        while True:
+            try:
+                with MUTEX:
+                    known = REGISTRY.pools.get(name)
+                    return making.attach(_checked(name), enter=_enter) if known is None or known.is_lost else known
+            except PoolNotFound:
+                if not pause.more():
+                    raise
 
     def close(self) -> None:
         """Refuse new work; leave the pool once the last block here has died. The last process to leave removes it."""

@@ -116,7 +116,7 @@ class Service:
         return members, dead, gone, snapshot(commons)
 
     def _facts(self, member: Member) -> dict[str, Any]:
-        return {"pid": member.pid, "process": process_name(member.pid, member.started)}
+        return {"pid": member.pid, "program": process_name(member.pid, member.started)}
 
     def refuse(self) -> None:
         """Let no new client in until the drain is over."""

@@ -262,20 +262,38 @@ def _nothing() -> None:
     """Gives back nothing."""
 
 
+class Pause:
+    """Waiting by looking again, with back-off, until `timeout` seconds are over."""
+
+    __slots__ = ("deadline", "seconds")
+
+    def __init__(self, timeout: float) -> None:
+        if timeout != timeout:  # NaN: no time would ever be past
+            raise ValueError("timeout=nan is no number of seconds")
+        self.deadline = monotonic() + timeout
+        self.seconds = WAIT_FIRST_SECONDS
+
+    def more(self) -> bool:
+        """Wait a little; False, at once, when the time is over."""
+        left = self.deadline - monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(self.seconds, left))
+        self.seconds = min(2 * self.seconds, WAIT_LONGEST_SECONDS)
+        return True
+
+
 class Efforts:
     """What one request tries, one after the other, before it is refused."""
 
-    __slots__ = ("deadline", "nbytes", "pause", "supply", "timeout", "tried")
+    __slots__ = ("nbytes", "pause", "supply", "timeout", "tried")
 
     def __init__(self, supply: Supply, nbytes: int, timeout: float) -> None:
         self.supply = supply
         self.nbytes = nbytes
-        if timeout != timeout:  # NaN: no time would ever be past
-            raise ValueError("timeout=nan is no number of seconds")
         self.timeout = timeout
-        self.deadline = monotonic() + timeout
+        self.pause = Pause(timeout)
         self.tried = False
-        self.pause = WAIT_FIRST_SECONDS
 
     def next(self, short: Shortage) -> None:
         """One effort more; raises OutOfSharedMemory when there is none left."""
@@ -284,11 +302,8 @@ class Efforts:
             gc.collect()  # cycles may hold tensors
             self.supply.give_back_idle()
         else:
-            left = self.deadline - monotonic()
-            if left <= 0:
+            if not self.pause.more():
                 self.supply.refuse(self.nbytes, short, self.timeout)
-            time.sleep(min(self.pause, left))
-            self.pause = min(2 * self.pause, WAIT_LONGEST_SECONDS)
         self.supply.commons.section(self.supply.take_back)
 
 

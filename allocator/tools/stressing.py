@@ -36,15 +36,18 @@ class Worker:
 
     def work(self) -> None:
         """Until killed."""
-        acts, weights = list(OPERATIONS), list(OPERATIONS.values())
         while True:
-            act = self.rng.choices(acts, weights)[0]
-            try:
-                getattr(self, act if self.held or act == "lookup" else "allocate")()
-            except OutOfSharedMemory:
-                self.held = self.held[::2]
-            except NameNotFound:
-                self.allocate()
+            self.step()
+
+    def step(self) -> None:
+        """One operation."""
+        act = self.rng.choices(list(OPERATIONS), list(OPERATIONS.values()))[0]
+        try:
+            getattr(self, act if self.held or act == "lookup" else "allocate")()
+        except OutOfSharedMemory:
+            self.held = self.held[::2]
+        except NameNotFound:
+            self.allocate()
 
     def allocate(self) -> None:
         """A block of 8 bytes to 4 MiB, filled."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,3 +61,45 @@ class Peer:
         self.process.stdin.close()
         self.process.wait(30)
         self.process.stdout.close()
+
+
+class Service:
+    """One run of `shmtensor serve`."""
+
+    def __init__(self, name: str, *options: str, env: dict[str, str] | None = None) -> None:
+        read, write = os.pipe()
+        arguments = ("serve", "--name", name, "--limit", "64M", "--log-format", "json", "--ready-fd", write, *options)
+        self.process = subprocess.Popen(
+            command(*arguments),
+            env={**environment(), **(env or {})},
+            pass_fds=[write],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self.process.pid
+        os.close(write)
+        with open(read) as ready:
+            self.ready = ready.read()
+
+    def events(self) -> list[dict[str, Any]]:
+        """What it logged, once it has ended."""
+        assert self.process.stdout is not None
+        out, err = self.process.communicate(timeout=20)
+        assert not out
+        return [json.loads(line) for line in err.splitlines()]
+
+    def tell(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def end(self, status: int = 0) -> list[str]:
+        """Stop it, if it runs; the events, in order."""
+        if self.process.poll() is None and status == 0:
+            self.tell(signal.SIGTERM)
+        names = [event["event"] for event in self.events()]
+        assert self.process.returncode == status
+        return names
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.events()
