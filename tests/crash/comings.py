@@ -1,4 +1,5 @@
-"""Cuts creating a pool, attaching to one and upkeep from outside short, at one more line each time. What is left must be sound, or swept.
+"""Cuts creating a pool, attaching to one and upkeep from outside short, at one more line each time. What is left must
+be sound, or swept.
 
     python comings.py {create,attach,visit} FIRST STEP
 
