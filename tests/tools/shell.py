@@ -81,6 +81,8 @@ class Service:
         os.close(write)
         with open(read) as ready:
             self.ready = ready.read()
+        if not self.ready:
+            raise AssertionError(self.process.communicate(timeout=20))
 
     def events(self) -> list[dict[str, Any]]:
         """What it logged, once it has ended."""
