@@ -50,6 +50,9 @@ LARGEST_RESERVE_BATCH: Final = 512
 TICKET_GRACE_SECONDS: Final = 60.0
 """How long the message of a dead sender is safe even when memory is needed."""
 
+SERVICE_GRACE_SECONDS: Final = 60.0
+"""How long a pool whose service was killed waits for it to be started again, without any client."""
+
 WAIT_FIRST_SECONDS: Final = 0.001
 WAIT_LONGEST_SECONDS: Final = 0.05
 """Back-off while waiting for memory (`timeout=`): short enough to follow a pipeline, long enough to cost nothing."""

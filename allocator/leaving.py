@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from time import monotonic_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,10 +14,10 @@ from allocator.core.format import HEADER_BYTES, MAGIC, PLAN, STATE_MASK, Client,
 from allocator.core.tables import Rows
 from allocator.errors import AllocatorError, CorruptPool
 from allocator.local_heap import Home, SlotSpan, WholeSpan
+from allocator.looking import is_served, read_rows
 from allocator.system import host, memory
 from allocator.system.files import check_own, open_own
 from allocator.system.locks import MUTEX, PoolLock, open_lock_file, try_lock_file
-from allocator.system.memory import segment_name
 
 if TYPE_CHECKING:
     from allocator.block import Block
@@ -47,6 +47,8 @@ def _leave(commons: Commons) -> None:
             return
     if may_be_awaited() and len(ledger.references.unopened()):
         return
+    if is_served(ledger.header, monotonic_ns()):
+        return
     if commons.lock.is_linked():
         unlink_pool(commons.host, commons.name)
 
@@ -62,7 +64,7 @@ def may_be_awaited() -> bool:
 def unlink_pool(host_id: str, name: str) -> None:
     """Take the names away; mappings live on. The lock file last: whoever opens it looks whether it still has a name."""
     for kind in ("h", "c", "s", "l"):
-        memory.unlink(segment_name(host_id, name, kind))
+        memory.unlink(host.segment_name(host_id, name, kind))
 
 
 class Closing:
@@ -178,65 +180,105 @@ def unsent(pool: Pool, slot_spans: dict[int, SlotSpan], wholes: dict[int, WholeS
 # ---- leftovers
 
 
-def sweep_leftovers(attached: Iterable[str]) -> list[str]:
-    """Remove this user's pools that no client holds and whose messages are older than their grace; their names.
+class Leftover(NamedTuple):
+    """A pool that no client holds, and its bytes of memory. `awaited`: it has young messages, or a service that may
+    come back.
+    """
+
+    name: str
+    nbytes: int
+    awaited: bool
+
+
+def find_leftovers(attached: Iterable[str] = ()) -> list[Leftover]:
+    """This user's pools that no client holds.
 
     Never opens the lock file of a pool in `attached`: closing it again would drop this process's locks.
     """
     host_id = host.boot_id()
-    prefix = segment_name(host_id, "", "")[:-1]
     with MUTEX:
-        names = {entry[len(prefix) : -2] for entry in os.listdir(host.SHM_FOLDER) if entry.startswith(prefix)}
-        foreign = sorted(names.difference(attached))
-        return [name for name in foreign if sweep_leftover(host_id, name) or _sweep_without_lock(host_id, name)]
+        found = [_judge(host_id, name, remove=False) for name in sorted(_foreign(host_id, attached))]
+    return [leftover for leftover in found if leftover is not None]
 
 
-def _sweep_without_lock(host_id: str, name: str) -> bool:
-    """Remove segments whose lock file somebody deleted; whether they were. To make that file is to own the name."""
-    try:
-        check_own(memory.segment_path(segment_name(host_id, name, "c")))
-        descriptor = open_lock_file(memory.segment_path(segment_name(host_id, name, "l")), create=True)
-    except (OSError, CorruptPool):
-        return False  # a pool in the making, or gone, or not ours
-    unlink_pool(host_id, name)
-    os.close(descriptor)
-    return True
+def remove_leftover(name: str, *, spare_awaited: bool = True) -> bool:
+    """Remove one of them, after another look; whether it was."""
+    with MUTEX:
+        return sweep_leftover(host.boot_id(), name, spare_awaited=spare_awaited)
 
 
-def sweep_leftover(host_id: str, name: str, *, spare_messages: bool = True) -> bool:
-    """Remove one pool, unless a client holds it or it has young messages that are to be spared; whether it was."""
-    path = memory.segment_path(segment_name(host_id, name, "l"))
+def sweep_leftovers(attached: Iterable[str]) -> list[str]:
+    """Remove this user's pools that no client holds and that are not awaited; their names. `attached` as above."""
+    host_id = host.boot_id()
+    with MUTEX:
+        return [name for name in sorted(_foreign(host_id, attached)) if sweep_leftover(host_id, name)]
+
+
+def _foreign(host_id: str, attached: Iterable[str]) -> set[str]:
+    return set(host.pool_names(host_id)).difference(attached)
+
+
+def sweep_leftover(host_id: str, name: str, *, spare_awaited: bool = True) -> bool:
+    """Remove one pool, unless a client holds it or it is awaited and to be spared; whether it was."""
+    leftover = _judge(host_id, name, remove=True, spare_awaited=spare_awaited)
+    return leftover is not None and not (leftover.awaited and spare_awaited)
+
+
+def _judge(host_id: str, name: str, *, remove: bool, spare_awaited: bool = True) -> Leftover | None:
+    """What is left of the pool if no client holds it, else None; and remove it, if that is asked for."""
+    path = host.pool_path(host_id, name, "l")
     try:
         descriptor = open_lock_file(path, create=False)
+    except FileNotFoundError:
+        return _judge_without_lock(host_id, name, remove=remove)
     except (OSError, CorruptPool):
-        return False  # gone already, or not ours to open
+        return None  # gone already, or not ours to open
     try:
         if not try_lock_file(descriptor):
-            return False
+            return None
         lock = PoolLock(descriptor)
-        if not lock.is_linked() or lock.anyone_lives() or (spare_messages and _has_young_messages(host_id, name)):
-            return False
-        unlink_pool(host_id, name)
-        return True
+        if not lock.is_linked() or lock.anyone_lives():
+            return None
+        leftover = Leftover(name, host.pool_bytes(host_id, name), _is_awaited(host_id, name))
+        if remove and not (leftover.awaited and spare_awaited):
+            unlink_pool(host_id, name)
+        return leftover
     finally:
         os.close(descriptor)
 
 
-def _has_young_messages(host_id: str, name: str) -> bool:
-    """Read as a file: mapping would make pages of holes. What can't be a pool's tables has no messages."""
+def _judge_without_lock(host_id: str, name: str, *, remove: bool) -> Leftover | None:
+    """The same of segments whose lock file somebody deleted. To make that file is to own the name."""
+    try:
+        check_own(host.pool_path(host_id, name, "c"))
+        leftover = Leftover(name, host.pool_bytes(host_id, name), awaited=False)
+        if remove:
+            descriptor = open_lock_file(host.pool_path(host_id, name, "l"), create=True)
+            unlink_pool(host_id, name)
+            os.close(descriptor)
+    except (OSError, CorruptPool):
+        return None  # a pool in the making, or gone, or not ours
+    return leftover
+
+
+def _is_awaited(host_id: str, name: str) -> bool:
+    """Whether it has young messages, or a service that may come again. Read as a file: mapping would make pages of
+    holes. What can't be a pool's tables is not awaited.
+    """
     shape = PLAN.references
     try:
-        with open(open_own(memory.segment_path(segment_name(host_id, name, "c")), os.O_RDONLY), "rb") as file:
+        with open(open_own(host.pool_path(host_id, name, "c"), os.O_RDONLY), "rb", buffering=0) as file:
             if os.fstat(file.fileno()).st_size != PLAN.nbytes:
                 return False  # something cut it
-            header = np.fromfile(file, np.uint64, HEADER_BYTES // 8)
+            header = memoryview(file.read(HEADER_BYTES)).cast("Q")
             if header[Header.MAGIC] != MAGIC:
                 return False  # its maker died before it was done
-            file.seek(shape.base)
-            words = np.fromfile(file, np.uint64, min(int(header[shape.count_at]), shape.rows) * shape.width)
+            if is_served(header, monotonic_ns()):
+                return True
+            words = np.frombuffer(read_rows(file, shape, header), np.uint64)
     except (OSError, CorruptPool):
         return False
     rows = words.reshape(-1, shape.width)
     flight = rows[rows[:, Reference.WORD] & np.uint64(STATE_MASK) == Reference.FLIGHT]
-    oldest = monotonic_ns() - int(header[Header.GRACE_NS])
+    oldest = monotonic_ns() - header[Header.GRACE_NS]
     return bool((flight[:, Reference.SINCE_NS].astype(np.int64) > oldest).any())

@@ -65,7 +65,7 @@ class Registry:
             commons = pool.commons
             if commons.closed_because is not None and commons.me is not None:
                 # Its lock file was closed by other code. If nobody else has a place, its names are for us to take away.
-                sweep_leftover(pool.host, pool.name, spare_messages=may_be_awaited())
+                sweep_leftover(pool.host, pool.name, spare_awaited=may_be_awaited())
 
     def before_fork(self) -> None:
         """Under MUTEX until the fork is over, so no thread allocates, sends or receives between the records and the
@@ -108,3 +108,6 @@ class Registry:
 
 
 REGISTRY = Registry()
+
+attached = REGISTRY.pools
+"""The pools this process is attached to, by name. For looking; it changes as pools come and go."""

@@ -20,7 +20,6 @@ from allocator.leaving import unlink_pool
 from allocator.system import host, memory
 from allocator.system.files import check_own
 from allocator.system.locks import PoolLock, lock_file, open_lock_file, unlock_file
-from allocator.system.memory import segment_name
 
 Made = TypeVar("Made")
 
@@ -48,7 +47,7 @@ def create(
             raise OutOfSharedMemory(
                 f"no address space here holds limit={limit} bytes for pool {name!r} (ulimit -v, -f): choose less"
             )
-        heap_name, control_name = segment_name(host_id, name, "h"), segment_name(host_id, name, "c")
+        heap_name, control_name = (host.segment_name(host_id, name, kind) for kind in ("h", "c"))
         memory.create_segment(control_name, PLAN.nbytes)
         memory.create_segment(heap_name, space)
         commons = Commons(name, host_id, memory.Segment(heap_name), memory.Segment(control_name), lock)
@@ -72,7 +71,7 @@ def create(
 
 def _new_lock(host_id: str, name: str) -> PoolLock:
     """The new pool's lock file, locked."""
-    path = memory.segment_path(segment_name(host_id, name, "l"))
+    path = host.pool_path(host_id, name, "l")
     while True:
         try:
             descriptor = open_lock_file(path, create=True)
@@ -88,7 +87,7 @@ def _new_lock(host_id: str, name: str) -> PoolLock:
             if lock.is_linked():
                 return lock
         except BaseException:
-            memory.unlink(segment_name(host_id, name, "l"))
+            memory.unlink(host.segment_name(host_id, name, "l"))
             os.close(descriptor)
             raise
         os.close(descriptor)  # between opening and locking, another process took it for a leftover
@@ -102,7 +101,7 @@ def _commit_header(commons: Commons) -> None:
 def _commit_tables(commons: Commons) -> None:
     ledger, control = commons.ledger, commons.control
     _commit_header(commons)
-    for shape in ledger.shapes():
+    for shape in PLAN:
         step = ledger.next_step(shape)
         assert step is not None
         if not control.populate(step[0], step[1]):
@@ -118,7 +117,7 @@ def attach(name: str, *, enter: Callable[[Commons], Made]) -> Made:
     PoolNotFound
         There is none.
     PoolClosed
-        All of its places are taken.
+        All of its places are taken, or its service is leaving and lets nobody in.
     ForeignUser
         It is another user's.
     CorruptPool
@@ -126,10 +125,23 @@ def attach(name: str, *, enter: Callable[[Commons], Made]) -> Made:
     OutOfSharedMemory
         This process may not map that much (`ulimit -v`).
     """
+    commons = open_pool(name)
+    try:
+        if commons.ledger.header[Header.REFUSES_NS] > monotonic_ns():
+            raise PoolClosed(f"pool {name!r} lets no new process in: its service is leaving; try again later")
+        _join(commons)
+        return enter(commons)
+    except BaseException:
+        os.close(commons.lock.descriptor)
+        raise
+
+
+def open_pool(name: str) -> Commons:
+    """The pool of that name, its lock held, in which this process has no place. Raises as `attach` does."""
     host_id = host.boot_id()
     missing = PoolNotFound(f"no pool {name!r} on this machine: create it first, or check the name")
     try:
-        descriptor = open_lock_file(memory.segment_path(segment_name(host_id, name, "l")), create=False)
+        descriptor = open_lock_file(host.pool_path(host_id, name, "l"), create=False)
     except FileNotFoundError:
         raise missing from None
     try:
@@ -137,7 +149,7 @@ def attach(name: str, *, enter: Callable[[Commons], Made]) -> Made:
         lock = PoolLock(descriptor)
         if not lock.is_linked():
             raise missing
-        heap, control = (memory.Segment(segment_name(host_id, name, kind)) for kind in ("h", "c"))
+        heap, control = (memory.Segment(host.segment_name(host_id, name, kind)) for kind in ("h", "c"))
         if control.nbytes != PLAN.nbytes:
             raise CorruptPool(f"the control segment of pool {name!r} has {control.nbytes} bytes, not {PLAN.nbytes}")
         commons = Commons(name, host_id, heap, control, lock)
@@ -148,8 +160,7 @@ def attach(name: str, *, enter: Callable[[Commons], Made]) -> Made:
             raise CorruptPool(
                 f"the heap of pool {name!r} has {heap.nbytes} bytes, not {commons.header[Header.ADDRESS_SPACE]}"
             )
-        _join(commons)
-        return enter(commons)
+        return commons
     except FileNotFoundError:
         os.close(descriptor)
         raise missing from None

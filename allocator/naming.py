@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from time import monotonic, monotonic_ns, sleep
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from allocator.block import Block
 from allocator.commons import Commons
-from allocator.config import WAIT_FIRST_SECONDS, WAIT_LONGEST_SECONDS
 from allocator.core.format import PLAN, Name, Record
 from allocator.errors import NameNotFound, StaleHandle
 from allocator.exchange import Keeper
+from allocator.stats import Seen
+from allocator.supply import Pause
 from allocator.system.locks import AWAKE
 
 if TYPE_CHECKING:
@@ -57,9 +58,7 @@ def publish(pool: Pool, name: str, block: Block, keeper: Keeper = None, note: st
 def lookup(pool: Pool, name: str, make: Callable[[Block], Keeper], shared: bool, timeout: float) -> tuple[Keeper, str]:
     """The keeper that this process has for the block of that name, else `make(block)`; and the publisher's note."""
     text, commons = _text(name), pool.commons
-    if timeout != timeout:  # NaN: no time would ever be past
-        raise ValueError("timeout=nan is no number of seconds")
-    deadline, pause = monotonic() + timeout, WAIT_FIRST_SECONDS
+    pause = Pause(timeout)
     commons.check_accepts()
     while True:
         found = commons.section(_find, commons, text)
@@ -69,12 +68,9 @@ def lookup(pool: Pool, name: str, make: Callable[[Block], Keeper], shared: bool,
                 return pool.exchange.receive(record, generation, _NO_TICKET, 0, make, shared), note
             except StaleHandle:
                 continue  # another block has the name since
-        left = deadline - monotonic()
-        if left <= 0:
+        if not pause.more():
             waited = f", nor was within {timeout:g} s" if timeout > 0 else ""
             raise NameNotFound(f"{_missing(pool, name)}{waited}: publish it first, or wait longer (timeout=)")
-        sleep(min(pause, left))
-        pause = min(2 * pause, WAIT_LONGEST_SECONDS)
 
 
 def _find(commons: Commons, text: bytes) -> tuple[int, int, str] | None:
@@ -99,9 +95,9 @@ def _missing(pool: Pool, name: str) -> str:
     return f"nothing is published as {name!r} in pool {pool.name!r}"
 
 
-def list_names(commons: Commons) -> dict[str, Published]:
+def list_names(pool: Seen) -> dict[str, Published]:
     """Inside the critical section: everything that is published, by name."""
-    names, records, now = commons.ledger.names, commons.ledger.records, monotonic_ns()
+    names, records, now = pool.ledger.names, pool.ledger.records, monotonic_ns()
     found = {}
     for row in names.rows().tolist():
         record = names.field(row, Name.RECORD)

@@ -28,8 +28,8 @@ from allocator.lifecycle import REGISTRY
 from allocator.local_heap import LocalHeap
 from allocator.naming import Published
 from allocator.sites import Sites, calling_site
-from allocator.stats import PoolStats, Ticket, list_tickets, snapshot
-from allocator.supply import Supply
+from allocator.stats import PoolStats, Ticket, list_tickets, snapshot, with_sites
+from allocator.supply import Pause, Supply
 from allocator.system import host
 from allocator.system.locks import AWAKE, MUTEX
 
@@ -125,25 +125,31 @@ class Pool:
             return making.create(name, limit, timeout_ns=timeout_ns, grace_ns=grace_ns, ttl_ns=ttl_ns, enter=_enter)
 
     @classmethod
-    def attach(cls, name: str) -> Pool:
+    def attach(cls, name: str, *, timeout: float = 0.0) -> Pool:
         """The pool of that name; in one process always the same object, until it is closed.
 
         Raises
         ------
         PoolNotFound
-            There is none.
+            There is none, also after `timeout` seconds.
         ForeignUser
             It is another user's.
         PoolClosed
-            All of its places are taken.
+            It lets no new process in: all places are taken, or its service is leaving.
         CorruptPool
             It was never finished, is another version's, or something wrote into it.
         OutOfSharedMemory
             This process may not map that much (`ulimit -v`).
         """
-        with MUTEX:
-            known = REGISTRY.pools.get(name)
-            return making.attach(_checked(name), enter=_enter) if known is None or known.is_lost else known
+        pause = Pause(timeout)
+        while True:
+            try:
+                with MUTEX:
+                    known = REGISTRY.pools.get(name)
+                    return making.attach(_checked(name), enter=_enter) if known is None or known.is_lost else known
+            except PoolNotFound:
+                if not pause.more():
+                    raise
 
     def close(self) -> None:
         """Refuse new work; leave the pool once the last block here has died. The last process to leave removes it."""
@@ -282,15 +288,12 @@ class Pool:
     def purge(self) -> int:
         """Give memory that nobody uses back to the kernel; how many bytes that were."""
         self.heap.give_back_idle()
-        return self.commons.section(self._purge)
-
-    def _purge(self) -> int:
-        self.commons.ledger.sweep()
-        return self.supply.purge_all()
+        return self.commons.section(self.supply.purge_unused)
 
     def tickets(self) -> list[Ticket]:
         """The messages in flight, the oldest first: tensors that were pickled and not opened yet."""
-        return list_tickets(self.commons)
+        found = self.commons.section(list_tickets, self.commons)
+        return with_sites(found, Sites(self.host, self.name))
 
     def discard_tickets(self, older_than: float) -> int:
         """End the messages in flight that are older than so many seconds; how many there were. Opening one is
@@ -314,7 +317,8 @@ class TracedPool(Pool):
 
     def __init__(self, commons: Commons) -> None:
         super().__init__(commons)
-        self.sites = Sites(commons)
+        self.sites = Sites(commons.host, commons.name)
+        commons.section(self.sites.make)
         self.made: dict[int, str] = {}  # the sites of the blocks made here, by start
         self.send = self._send
 

@@ -14,11 +14,10 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import Final
 
-from allocator.commons import Commons
 from allocator.core.format import PLAN
 from allocator.errors import AllocatorError
 from allocator.system.files import open_own
-from allocator.system.memory import segment_name, segment_path
+from allocator.system.host import pool_path
 
 ENTRY_BYTES: Final = 128
 TEXT_BYTES: Final = ENTRY_BYTES - 8
@@ -29,14 +28,21 @@ _CARRIERS: Final = frozenset(
 
 
 class Sites:
-    """The texts of one pool, as one process sees them."""
+    """The texts of one pool. `make` it once before anything is written."""
 
-    __slots__ = ("commons", "is_made", "path")
+    __slots__ = ("path",)
 
-    def __init__(self, commons: Commons) -> None:
-        self.commons = commons
-        self.path = segment_path(segment_name(commons.host, commons.name, "s"))
-        self.is_made = False
+    def __init__(self, host_id: str, name: str) -> None:
+        self.path = pool_path(host_id, name, "s")
+
+    def make(self) -> None:
+        """Inside the critical section, whose fence sees that this process has a place: else the pool's names may be
+        gone, and this one would stay behind.
+        """
+        try:
+            os.close(open_own(self.path, os.O_CREAT | os.O_WRONLY))
+        except (AllocatorError, OSError):
+            pass  # no descriptor, or something else has the name
 
     def write_ticket(self, row: int, serial: int, text: str) -> None:
         """The ticket with this serial, in this row, was pickled there."""
@@ -56,11 +62,6 @@ class Sites:
 
     def _write(self, entry: int, key: int, text: str) -> None:
         try:
-            if not self.is_made:
-                # Inside the section, whose fence sees that we have a place: else the pool's names may be gone, and
-                # this one would stay behind.
-                self.commons.section(self._make)
-                self.is_made = True
             descriptor = open_own(self.path, os.O_WRONLY)
             try:
                 os.pwrite(descriptor, struct.pack(f"<Q{TEXT_BYTES}s", key, _fit(text)), entry * ENTRY_BYTES)
@@ -68,9 +69,6 @@ class Sites:
                 os.close(descriptor)
         except (AllocatorError, OSError):
             pass  # no memory, no descriptor, no pool any more: a text less
-
-    def _make(self) -> None:
-        os.close(open_own(self.path, os.O_CREAT | os.O_WRONLY))
 
     def _read(self, keys: Iterable[tuple[int, int]]) -> list[str]:
         try:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from time import monotonic_ns
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from allocator.commons import Commons
 from allocator.config import PAGE_BYTES
 from allocator.core.format import (
     NOBODY,
@@ -21,9 +20,22 @@ from allocator.core.format import (
     Span,
     slot_of,
 )
+from allocator.core.ledger import Ledger
 from allocator.core.tables import isin_state
 from allocator.sites import Sites
 from allocator.system import host
+
+
+class Seen(Protocol):
+    """A pool, by a client of it or from outside."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """Its tables."""
+
+    @property
+    def owner(self) -> int:
+        """Whom of its clients the numbers are for; 0: none."""
 
 
 class PoolStats(NamedTuple):
@@ -85,9 +97,9 @@ class Ticket(NamedTuple):
     site: str = ""
 
 
-def snapshot(commons: Commons) -> PoolStats:
+def snapshot(pool: Seen) -> PoolStats:
     """Inside the critical section, after a sweep: the pool as it is."""
-    ledger = commons.ledger
+    ledger = pool.ledger
     header, spans, references = ledger.header, ledger.spans, ledger.references
     states = spans.used_column(Span.WORD) & np.uint64(STATE_MASK)
     reserved, used = header[Header.RESERVED], ledger.used_bytes()
@@ -100,7 +112,7 @@ def snapshot(commons: Commons) -> PoolStats:
         peak_bytes=header[Header.PEAK],
         used_bytes=used,
         warm_bytes=max(committed - used, 0),
-        free_bytes=(header[Header.LIMIT] - _tied_bytes(commons)) // PAGE_BYTES * PAGE_BYTES,  # memory comes in pages
+        free_bytes=(header[Header.LIMIT] - _tied_bytes(pool)) // PAGE_BYTES * PAGE_BYTES,  # memory comes in pages
         spans=spans.count(),
         free_spans=int(np.count_nonzero(states == Span.FREE)),
         orphan_spans=int(np.count_nonzero(states == Span.ORPHAN)),
@@ -115,46 +127,41 @@ def snapshot(commons: Commons) -> PoolStats:
     )
 
 
-def _tied_bytes(commons: Commons) -> int:
+def _tied_bytes(pool: Seen) -> int:
     """Bytes of the limit that no request can get: whole blocks, and slot spans in use, whose free slots stay theirs."""
-    spans = commons.ledger.spans
+    spans = pool.ledger.spans
     words, used = spans.used_column(Span.WORD), spans.used_column(Span.USED)
     taken = isin_state(words, Span.ALLOCATED, Span.ORPHAN)
     whole = spans.used_column(Span.KIND) >> np.uint64(8) == 0
-    idle = (used == 0) & (words == Span.ALLOCATED | commons.owner)  # this process's own: given back when asked for
+    idle = (used == 0) & (words == Span.ALLOCATED | pool.owner)  # this process's own: given back when asked for
     page = np.uint64(PAGE_BYTES)
     tied = np.where(whole, (used + page - np.uint64(1)) // page * page, spans.used_column(Span.RESERVED))
     return int(tied[taken & ~idle].sum())
 
 
-def list_tickets(commons: Commons) -> list[Ticket]:
-    """The messages in flight, the oldest first."""
-    found = commons.section(_flying, commons)
-    sites = Sites(commons).of_tickets((ticket.row, ticket.serial) for ticket in found)
-    return [ticket._replace(site=site) if site else ticket for ticket, site in zip(found, sites, strict=True)]
-
-
-def _flying(commons: Commons) -> list[Ticket]:
-    ledger, now = commons.ledger, monotonic_ns()
+def list_tickets(pool: Seen) -> list[Ticket]:
+    """Inside the critical section: the messages in flight, the oldest first."""
+    ledger, now = pool.ledger, monotonic_ns()
     references, records = ledger.references, ledger.records
     found = []
     for row in references.unopened().tolist():
         record = references.field(row, Reference.RECORD)
         age = (now - references.field(row, Reference.SINCE_NS)) / 1e9
-        pid, name = _process_of(commons, references.field(row, Reference.WORD))
+        pid, name = _process_of(pool, references.field(row, Reference.WORD))
         nbytes = records.field(record, Record.NBYTES)
         found.append(Ticket(record, references.field(row, Reference.SERIAL), nbytes, age, pid, name, row))
     return sorted(found, key=lambda ticket: -ticket.age_seconds)
 
 
-def oldest_site(commons: Commons) -> str:
-    """Where the oldest message in flight was pickled; "" if there is none, or nobody wrote that down."""
-    oldest = commons.section(_oldest_ticket, commons)
-    return "" if oldest is None else Sites(commons).of_tickets([oldest])[0]
+def with_sites(tickets: list[Ticket], sites: Sites) -> list[Ticket]:
+    """The same tickets, with what is known of where they were pickled."""
+    found = sites.of_tickets((ticket.row, ticket.serial) for ticket in tickets)
+    return [ticket._replace(site=site) if site else ticket for ticket, site in zip(tickets, found, strict=True)]
 
 
-def _oldest_ticket(commons: Commons) -> tuple[int, int] | None:
-    references = commons.ledger.references
+def oldest_ticket(pool: Seen) -> tuple[int, int] | None:
+    """Inside the critical section: row and serial of the oldest message in flight."""
+    references = pool.ledger.references
     flight = references.unopened()
     if not len(flight):
         return None
@@ -162,27 +169,38 @@ def _oldest_ticket(commons: Commons) -> tuple[int, int] | None:
     return row, references.field(row, Reference.SERIAL)
 
 
-def holders(commons: Commons, record: int) -> list[Holder]:
+def holders(pool: Seen, record: int) -> list[Holder]:
     """Inside the critical section: who keeps this record alive."""
-    references, found = commons.ledger.references, []
+    return holders_of(pool, record).get(record, [])
+
+
+def holders_of(pool: Seen, only: int | None = None) -> dict[int, list[Holder]]:
+    """Inside the critical section: by record, or of only one, who keeps it alive."""
+    references, names = pool.ledger.references, pool.ledger.names
+    found: dict[int, list[Holder]] = {}
+    naming = isin_state(references.table.column(Reference.WORD), Reference.HELD, Reference.FLIGHT)
+    if only is not None:
+        naming &= references.table.column(Reference.RECORD) == only
     unopened = set(references.unopened().tolist())
-    for row in references.naming(record, Reference.HELD, Reference.FLIGHT):
+    for row in np.flatnonzero(naming).tolist():
         word = references.field(row, Reference.WORD)
         kind = "hold" if word & STATE_MASK == Reference.HELD else "ticket"
         if kind == "hold" or row in unopened:
-            found.append(Holder(kind, slot_of(word), *_process_of(commons, word)))
-    names = commons.ledger.names
-    named = [row for row in names.rows().tolist() if names.field(row, Name.RECORD) == record]
-    return found + [Holder("name", 0, 0, names.text(row).decode()) for row in named]
+            holder = Holder(kind, slot_of(word), *_process_of(pool, word))
+            found.setdefault(references.field(row, Reference.RECORD), []).append(holder)
+    for row in names.rows().tolist():
+        holder = Holder("name", 0, 0, names.text(row).decode())
+        found.setdefault(names.field(row, Name.RECORD), []).append(holder)
+    return found
 
 
-def top_holders(commons: Commons, count: int) -> list[tuple[int, int, str]]:
+def top_holders(pool: Seen, count: int) -> list[tuple[int, int, str]]:
     """Inside the critical section: (bytes, pid, name) of the clients that keep most memory from being used, the
     largest first.
 
     Counted are the spans a client owns and the records of others that it holds.
     """
-    ledger = commons.ledger
+    ledger = pool.ledger
     by_owner: dict[int, int] = {}
     words, used = ledger.spans.used_column(Span.WORD), ledger.spans.used_column(Span.USED)
     for row in np.flatnonzero(used).tolist():
@@ -197,11 +215,11 @@ def top_holders(commons: Commons, count: int) -> list[tuple[int, int, str]]:
         if ledger.spans.field(span, Span.WORD) & OWNER_MASK != owner:
             by_owner[owner] = by_owner.get(owner, 0) + ledger.records.field(record, Record.NBYTES)
     largest = sorted(by_owner.items(), key=lambda item: -item[1])[:count]
-    return [(nbytes, *_process_of(commons, owner)) for owner, nbytes in largest]
+    return [(nbytes, *_process_of(pool, owner)) for owner, nbytes in largest]
 
 
-def _process_of(commons: Commons, word: int) -> tuple[int, str]:
-    clients = commons.ledger.clients
+def _process_of(pool: Seen, word: int) -> tuple[int, str]:
+    clients = pool.ledger.clients
     if not clients.is_current(word):
         return 0, "(dead)"
     slot = slot_of(word)

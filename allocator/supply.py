@@ -25,6 +25,7 @@ from allocator.config import (
 from allocator.core.format import ORDERS, Header, Record, Span, TableShape
 from allocator.core.spans import Purge
 from allocator.errors import OutOfSharedMemory
+from allocator.sites import Sites
 from allocator.system import host
 
 
@@ -232,6 +233,11 @@ class Supply:
             heap.purge(purge.start, purge.nbytes)
             spans.settle(purge)
 
+    def purge_unused(self) -> int:
+        """Inside the critical section: sweep, then `purge_all`."""
+        self.commons.ledger.sweep()
+        return self.purge_all()
+
     def purge_all(self) -> int:
         """Inside the critical section: give back all memory that nobody uses; how many bytes that were."""
         purges = self.commons.ledger.spans.plan_purges(1 << 62)
@@ -285,15 +291,21 @@ class Supply:
     def take_back(self) -> None:
         """Inside the critical section: what dead clients had, what the ticket rule allows, what nobody refers to."""
         ledger, now = self.commons.ledger, monotonic_ns()
-        reaper.reap(ledger, self.commons.lock, self.commons.heap, self.commons.membership.owner, now)
+        reaper.reap(ledger, self.commons.lock, self.commons.heap, self.commons.owner, now)
         ledger.expire_tickets(now)
         ledger.sweep()
+
+    def _oldest_site(self) -> str:
+        """Where the oldest message in flight was pickled, if somebody wrote that down."""
+        commons = self.commons
+        oldest = commons.section(stats.oldest_ticket, commons)
+        return "" if oldest is None else Sites(commons.host, commons.name).of_tickets([oldest])[0]
 
     def refuse(self, nbytes: int, short: Shortage, timeout: float) -> NoReturn:
         """Raise OutOfSharedMemory."""
         commons = self.commons
         now, holders = commons.section(lambda: (stats.snapshot(commons), stats.top_holders(commons, 3)))
-        oldest = stats.oldest_site(commons) if now.tickets else ""
+        oldest = self._oldest_site() if now.tickets else ""
         raise OutOfSharedMemory(explain(commons.name, nbytes, short, now, holders, oldest, timeout))
 
 
@@ -301,20 +313,38 @@ def _nothing() -> None:
     """Gives back nothing."""
 
 
+class Pause:
+    """Waiting by looking again, with back-off, until `timeout` seconds are over."""
+
+    __slots__ = ("deadline", "seconds")
+
+    def __init__(self, timeout: float) -> None:
+        if timeout != timeout:  # NaN: no time would ever be past
+            raise ValueError("timeout=nan is no number of seconds")
+        self.deadline = monotonic() + timeout
+        self.seconds = WAIT_FIRST_SECONDS
+
+    def more(self) -> bool:
+        """Wait a little; False, at once, when the time is over."""
+        left = self.deadline - monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(self.seconds, left))
+        self.seconds = min(2 * self.seconds, WAIT_LONGEST_SECONDS)
+        return True
+
+
 class Efforts:
     """What one request tries, one after the other, before it is refused."""
 
-    __slots__ = ("deadline", "nbytes", "pause", "supply", "timeout", "tried")
+    __slots__ = ("nbytes", "pause", "supply", "timeout", "tried")
 
     def __init__(self, supply: Supply, nbytes: int, timeout: float) -> None:
         self.supply = supply
         self.nbytes = nbytes
-        if timeout != timeout:  # NaN: no time would ever be past
-            raise ValueError("timeout=nan is no number of seconds")
         self.timeout = timeout
-        self.deadline = monotonic() + timeout
+        self.pause = Pause(timeout)
         self.tried = False
-        self.pause = WAIT_FIRST_SECONDS
 
     def next(self, short: Shortage) -> None:
         """One effort more; raises OutOfSharedMemory when there is none left."""
@@ -323,11 +353,8 @@ class Efforts:
             gc.collect()  # cycles may hold tensors
             self.supply.give_back_idle()
         else:
-            left = self.deadline - monotonic()
-            if left <= 0:
+            if not self.pause.more():
                 self.supply.refuse(self.nbytes, short, self.timeout)
-            time.sleep(min(self.pause, left))
-            self.pause = min(2 * self.pause, WAIT_LONGEST_SECONDS)
         self.supply.commons.section(self.supply.take_back)
 
 

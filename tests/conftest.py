@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED_MEMORY = Path("/dev/shm")
 START_METHODS = ("fork", "spawn", "forkserver")
 # Folders whose tests start processes: each test there must leave /dev/shm as it was.
-WATCHED_FOLDERS = {"system", "crash", "stress", "examples", "reports"}
+WATCHED_FOLDERS = {"system", "crash", "stress", "examples", "reports", "tools"}
 POOL_LIMIT_BYTES = 256 << 20
 # Killed processes need a moment until the kernel has dropped what they held.
 SETTLE_SECONDS = 10.0

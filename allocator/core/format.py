@@ -70,7 +70,10 @@ class Header:
     RESERVED: Final = 12  # derived: the sum of the spans' `reserved`
     PEAK: Final = 13  # the highest RESERVED seen; for people
     LOOSE: Final = 14  # a reference row was freed by something else than the sweep: it must look at all records
+    SERVED_NS: Final = 15  # monotonic time at which a service last said that it keeps the pool; 0: none does
     ROWS: Final = 16  # a word for each table: its rows that have memory; only grows
+    REFUSES_NS: Final = 32  # monotonic time until which no new client is let in: a service is leaving
+    SERVER: Final = 33  # the client that is the service, as owner; 0: none
     STACKS: Final = 64  # ORDERS words: 1 + the top free span of each order, 0 when empty; derived
 
 
@@ -187,7 +190,7 @@ class TableShape(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The shapes of all tables, and with them the size of the control segment."""
+    """The shapes of all tables, in the order in which they lie, and with them the size of the control segment."""
 
     clients: TableShape
     spans: TableShape
@@ -197,7 +200,7 @@ class Plan(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return self.names.end
+        return self[-1].end
 
 
 def plan_tables(clients: int, spans: int, records: int, references: int, names: int) -> Plan:

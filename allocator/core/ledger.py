@@ -69,18 +69,14 @@ class Ledger:
         self._start_generations(0, header[self.plan.records.count_at])
         header[Header.MAGIC] = MAGIC
 
-    def shapes(self) -> tuple[TableShape, ...]:
-        """The tables' shapes."""
-        return (self.plan.clients, self.plan.spans, self.plan.records, self.plan.references, self.plan.names)
-
     def table_of(self, shape: TableShape) -> Table:
         """The table of that shape."""
         owners = (self.clients, self.spans, self.records, self.references, self.names)
-        return owners[self.shapes().index(shape)].table
+        return owners[self.plan.index(shape)].table
 
     def name_of(self, shape: TableShape) -> str:
         """What its rows are, for messages."""
-        return ("clients", "spans", "records", "references", "names")[self.shapes().index(shape)]
+        return self.plan._fields[self.plan.index(shape)]
 
     def next_step(self, shape: TableShape) -> tuple[int, int, int] | None:
         """(byte offset, bytes, rows afterwards) of the memory the table needs to grow; None when it is as large as it

@@ -1,4 +1,4 @@
-"""What this machine offers: free memory, limits, its boot, its processes. Facts in bytes; no policy."""
+"""What this machine has and offers: memory, limits, its boot, its pools, its processes. Facts in bytes; no policy."""
 
 from __future__ import annotations
 
@@ -23,6 +23,44 @@ def boot_id() -> str:
     """Eight hex digits that differ from machine to machine and from boot to boot."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().replace("-", "")[:8]
+
+
+# ---- pools, by their names in the folder
+
+
+def segment_path(name: str) -> str:
+    """Where the kernel shows the segment."""
+    return os.path.join(SHM_FOLDER, name)
+
+
+def segment_name(host_id: str, name: str, kind: str) -> str:
+    """Of the heap ("h"), the control segment ("c") or the lock file ("l") of a pool; under 30 characters."""
+    return f"shmt{host_id}-{name}.{kind}"
+
+
+def pool_path(host_id: str, name: str, kind: str) -> str:
+    """Where the kernel shows that part of the pool."""
+    return segment_path(segment_name(host_id, name, kind))
+
+
+def pool_names(host_id: str) -> list[str]:
+    """The pools of which something is there."""
+    prefix = segment_name(host_id, "", "")[:-1]
+    return sorted({entry[len(prefix) : -2] for entry in os.listdir(SHM_FOLDER) if entry.startswith(prefix)})
+
+
+def pool_bytes(host_id: str, name: str) -> int:
+    """The memory that the pool has, tables included."""
+    total = 0
+    for kind in ("h", "c"):
+        try:
+            total += os.stat(pool_path(host_id, name, kind)).st_blocks * 512
+        except FileNotFoundError:
+            pass  # its maker died before
+    return total
+
+
+# ---- memory and processes
 
 
 def room() -> Room:

@@ -18,7 +18,7 @@ from typing import Final
 from allocator.config import PAGE_BYTES, POPULATE_CHUNK_BYTES
 from allocator.errors import CorruptPool, OutOfSharedMemory
 from allocator.system.files import check_own, open_own, unlink_own
-from allocator.system.host import SHM_FOLDER
+from allocator.system.host import segment_path
 
 _MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; the mmap module doesn't name it
 _NO_ROOM: Final = (errno.EFAULT, errno.ENOSPC, errno.ENOMEM)
@@ -91,18 +91,6 @@ class Segment:
         """
         self._check(start, nbytes)
         self.map.madvise(mmap.MADV_REMOVE, start, nbytes)
-
-
-def segment_name(host_id: str, name: str, kind: str) -> str:
-    """Of the heap ("h"), the control segment ("c"), the sites ("s") or the lock file ("l") of a pool; under 30
-    characters.
-    """
-    return f"shmt{host_id}-{name}.{kind}"
-
-
-def segment_path(name: str) -> str:
-    """Where the kernel shows the segment."""
-    return os.path.join(SHM_FOLDER, name)
 
 
 def create_segment(name: str, nbytes: int) -> None:

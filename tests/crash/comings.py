@@ -1,6 +1,7 @@
-"""Cuts creating a pool and attaching to one short, at one more line each time. What is left must be sound, or swept.
+"""Cuts creating a pool, attaching to one and upkeep from outside short, at one more line each time. What is left must
+be sound, or swept.
 
-    python comings.py {create,attach} FIRST STEP
+    python comings.py {create,attach,visit} FIRST STEP
 
 The child is a process that doesn't know any pool yet. It makes or finds one, uses it a little and leaves; it ends at
 once (`os._exit`) at the N-th line of the allocator, for N = FIRST, FIRST + STEP, ... until it survives. Prints how many
@@ -20,7 +21,7 @@ from typing import Any
 from every_line import CUT_SHORT, FINE, MIB, WRONG, DieAt
 
 import allocator
-from allocator import Pool
+from allocator import Pool, visiting
 from allocator.system.host import SHM_FOLDER
 
 CONTENT = b"kept" * 1000
@@ -108,6 +109,25 @@ def attach(place: int, host: Host) -> tuple[int, str]:
     return cut_short(place, lambda: Pool.attach(host.name)), host.wrong()
 
 
+def visit(place: int, host: Host) -> tuple[int, str]:
+    """Reap and purge without a place, beside a client that died with something in its hands."""
+
+    def leave_something() -> None:
+        pool = Pool.attach(host.name)
+        pool.publish("left", pool.allocate(900_000))
+        pool.allocate(700_000).share()
+        pool.unpublish("left")
+
+    def body() -> None:
+        sys.settrace(DieAt(place))
+        visiting.reap(host.name)
+        visiting.purge(host.name)
+        sys.settrace(None)
+
+    os.waitpid(forked(leave_something), 0)
+    return os.waitstatus_to_exitcode(os.waitpid(forked(body), 0)[1]), host.wrong()
+
+
 def create(place: int, _: Any = None) -> tuple[int, str]:
     name = f"made{os.getpid()}"
     status = cut_short(place, lambda: Pool.create(name, limit=64 * MIB, ticket_grace=0))
@@ -130,10 +150,10 @@ def start_silent_tracker() -> None:
 
 def main(act: str, first: int, step: int) -> None:
     start_silent_tracker()
-    host = Host() if act == "attach" else None
+    host = None if act == "create" else Host()
     place, runs, failed = first, 0, 0
     while True:
-        status, wrong = {"create": create, "attach": attach}[act](place, host)
+        status, wrong = {"create": create, "attach": attach, "visit": visit}[act](place, host)
         runs += 1
         if status not in (FINE, CUT_SHORT) or wrong:
             print(f"place {place}: the child ended with {status}; {wrong}", file=sys.stderr)

@@ -16,14 +16,14 @@ import pytest
 
 HERE = Path(__file__).parent
 # Primes that divide no loop's length: over a few changes of the code every place is met.
-SAMPLED = {"die": 41, "step": 601, "raise": 71, "starve": 101, "create": 53, "attach": 41}
+SAMPLED = {"die": 41, "step": 601, "raise": 71, "starve": 101, "create": 53, "attach": 41, "visit": 23}
 # From a place drawn anew each time, so that a few runs meet all of them.
-DENSELY_SAMPLED = {"die": 11, "step": 173, "raise": 17, "starve": 53, "create": 19, "attach": 11}
+DENSELY_SAMPLED = {"die": 11, "step": 173, "raise": 17, "starve": 53, "create": 19, "attach": 11, "visit": 7}
 
 
 def run(run_command: Callable[..., str], mode: str, first: int, step: int, timeout: float) -> int:
     """How many children it took until the scenario survived."""
-    program = "comings.py" if mode in ("create", "attach") else "every_line.py"
+    program = "comings.py" if mode in ("create", "attach", "visit") else "every_line.py"
     return int(run_command([sys.executable, program, mode, str(first), str(step)], cwd=HERE, timeout=timeout))
 
 

@@ -118,7 +118,7 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         plan = plan_tables(5, 48, 48, 96, 4)
         self.ledger = Ledger(memoryview(bytearray(plan.nbytes)), plan)
-        for shape in self.ledger.shapes():
+        for shape in plan:
             self.ledger.grow(shape, shape.rows)
         self.ledger.format(limit=64 << 20, address_space=1 << 30, host=1, grace_ns=10, ttl_ns=0, timeout_ns=0, now_ns=1)
         self.now = 100

@@ -14,7 +14,7 @@ import pytest
 import allocator
 from allocator import Pool
 from allocator.system import host
-from allocator.system.memory import segment_name
+from allocator.system.host import segment_name
 
 if TYPE_CHECKING:
     from conftest import RunScript, RunSmall

@@ -18,8 +18,8 @@ import pytest
 
 from allocator import CorruptPool, Pool, PoolNotFound, sweep_leftovers
 from allocator.core.format import HEADER_BYTES, PLAN
-from allocator.leaving import segment_name
 from allocator.system import host
+from allocator.system.host import segment_name
 
 if TYPE_CHECKING:
     from conftest import RunScript

@@ -67,7 +67,7 @@ def test_readers_get_the_old_or_the_new_whatever_becomes_of_the_publishers(run_s
         if __name__ == "__main__":
             pool = st.Pool.create(limit=64 << 20)
             results = mp.SimpleQueue()
-            readers = [mp.Process(target=read, args=(pool.name, 2.5, results)) for _ in range(2)]
+            readers = [mp.Process(target=read, args=(pool.name, 1.5, results)) for _ in range(2)]
             for reader in readers:
                 reader.start()
             kills = 0

@@ -49,7 +49,7 @@ def make_ledger() -> MakeLedger:
     ) -> Ledger:
         plan = plan_tables(clients, spans, records, references, names)
         ledger = Ledger(memoryview(bytearray(plan.nbytes)), plan)
-        for shape in ledger.shapes():
+        for shape in plan:
             ledger.grow(shape, shape.rows)
         ledger.format(limit=limit, address_space=address_space, host=1, grace_ns=60, ttl_ns=0, timeout_ns=0, now_ns=1)
         return ledger

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import allocator
-from allocator import Pool, PoolClosed
+from allocator import Pool, PoolClosed, default
 from allocator.config import POOL_VARIABLE
 
 
@@ -18,10 +18,10 @@ from allocator.config import POOL_VARIABLE
 def no_default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No default pool, and afterwards the one that was there before."""
     monkeypatch.delenv(POOL_VARIABLE, raising=False)
-    before = allocator.default._Default.pool
-    allocator.default._Default.pool = None
+    before = default._Default.pool
+    default._Default.pool = None
     yield
-    allocator.default._Default.pool = before
+    default._Default.pool = before
 
 
 @pytest.mark.parametrize("option", ["timeout", "ticket_grace", "ticket_ttl"])
