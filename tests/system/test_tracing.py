@@ -45,8 +45,8 @@ assert places[:2] == [site(send, 1)] * 2, places
 assert places[2].startswith(__file__) and "<module>" in places[2], places
 record = pool.tickets()[0].record
 generation = pool.commons.ledger.records.field(record, 1)
-assert Sites(pool.commons).of_records([(record, generation)]) == [site(make, 1)]
-assert Sites(pool.commons).of_records([(record, generation + 1)]) == [""]  # another block's, in the same row
+assert Sites(pool.host, pool.name).of_records([(record, generation)]) == [site(make, 1)]
+assert Sites(pool.host, pool.name).of_records([(record, generation + 1)]) == [""]  # another block's, in the same row
 try:
     pool.allocate(16 << 20)
 except allocator.OutOfSharedMemory as error:
@@ -112,7 +112,7 @@ pool = allocator.Pool.create(limit=8 << 20)
 kept = send(make(pool))
 assert [ticket.site for ticket in pool.tickets()] == [""]
 assert type(pool) is allocator.Pool
-assert not os.path.exists(Sites(pool.commons).path)
+assert not os.path.exists(Sites(pool.host, pool.name).path)
 """
     )
 
