@@ -78,12 +78,13 @@ class Damage:
         )
 
     def fields(self, travels: Any) -> Any:
-        """The same dataclass with one field changed, now and then two."""
-        names = [field.name for field in dataclasses.fields(travels)]
+        """The same header or handle with one field changed, now and then two."""
+        names = list(type(travels).__annotations__)
         chosen = {names[self.bit // 66 % len(names)]}
         if self.rng.random() < 0.2:
             chosen.add(self.rng.choice(names))
-        return dataclasses.replace(travels, **{name: self.value(getattr(travels, name)) for name in chosen})
+        values = {name: getattr(travels, name) for name in names}
+        return type(travels)(**{name: self.value(old) if name in chosen else old for name, old in values.items()})
 
     def bits(self, message: bytes) -> bytes:
         """The same bytes, but for one bit."""

@@ -185,16 +185,7 @@ def test_when_the_table_of_spans_is_full_large_blocks_say_so_and_small_ones_go_o
         pass
     used = ledger.spans.count()
     ledger.header[ledger.plan.spans.count_at] = used  # as if that were all of them
-    was, ledger.plan = (
-        ledger.plan,
-        type(ledger.plan)(
-            **{
-                name: TableShape(shape.base, used if name == "spans" else shape.rows, shape.width, shape.count_at)
-                for name in ("clients", "spans", "records", "references")
-                for shape in [getattr(ledger.plan, name)]
-            }
-        ),
-    )
+    was, ledger.plan = ledger.plan, ledger.plan._replace(spans=ledger.plan.spans._replace(rows=used))
     with pytest.raises(OutOfSharedMemory, match=f"exceed the pool's table of {used} spans"):
         roomy.allocate(1 << 20)
     more = [roomy.allocate(100) for _ in range(50)]
