@@ -204,8 +204,10 @@ def _release(gone: Rows, records: Records, spans: Spans) -> None:
         # The span first: a LIVE record in a free span tells rebuild that this step was cut short.
         spans.free(span)
         records.free(row)
-    # The records first: the count of an orphan span is derived from them.
     orphaned = slots & ~owned
+    if not orphaned.any():
+        return
+    # The records first: the count of an orphan span is derived from them.
     records.free_many(gone[orphaned])
     for span, count in zip(*np.unique(rows[orphaned], return_counts=True), strict=True):
         spans.drop_orphaned_records(int(span), int(count))
