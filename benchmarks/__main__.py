@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import shmtensor as st
 from benchmarks import goals, report
-from benchmarks.growth import Living, living, throughput
+from benchmarks.growth import Living, in_the_lock, living, throughput, views_together
 from benchmarks.link import Link
 from benchmarks.optional import Tasks, installed
 from benchmarks.peers import BarePipe, Floor, Peer, Pickle, Segments, Shmtensor
@@ -26,6 +26,7 @@ QUICK_SHARE, QUICK_BYTES = 20, 16 << 20  # --quick does a twentieth as often, an
 COUNTS, QUICK_COUNTS = (1, 2, 4, 8, 16), (1, 2)  # processes that share at once
 MARKS, QUICK_MARKS = (1_000, 10_000, 100_000, 1_000_000), (100, 1_000)  # living tensors
 ROOT = Path(__file__).resolve().parents[1]
+VIEWS = (1, 2, 4, 16, 64, 256, 1024)  # rows in one message
 Item = TypeVar("Item")
 
 
@@ -122,10 +123,12 @@ def main() -> None:
         limits = physical_limits(next(link for link in links if isinstance(link.peer, Floor)))
     found_goals = goals.from_rows(results)
     rates, lived = grow([] if options.only else kinds, options.quick)
+    together, locked = {}, (0.0, 0.0)
     if not options.only:
+        together, locked = views_together(VIEWS, rounds), in_the_lock(1_000 if options.quick else 20_000)
         found_goals += goals.from_growth(rates[Shmtensor.name], lived[Shmtensor.name])
         found_goals += goals.from_solo(rounds, QUICK_SHARE if options.quick else 1)
-    found = report.Found(where, names, results, rates, lived, found_goals, limits)
+    found = report.Found(where, names, results, rates, lived, together, locked, found_goals, limits)
     print(report.tables(found))
     if not options.only:
         print(f"\n{report.growth(found)}")

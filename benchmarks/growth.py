@@ -8,12 +8,16 @@ import resource
 from collections.abc import Sequence
 from itertools import pairwise
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from pickle import loads
 from statistics import median
 from time import perf_counter, perf_counter_ns
 from typing import Any, NamedTuple
 
+import shmtensor as st
+from allocator.system.locks import Guarded
 from benchmarks.link import CONTEXT, Link
-from benchmarks.peers import Peer
+from benchmarks.peers import Peer, Shmtensor
 
 SMALL_BYTES = 1024  # what is shared here: the bytes themselves cost next to nothing
 LIVE_BYTES = 64
@@ -76,6 +80,50 @@ def throughput(kind: type[Peer], counts: Sequence[int], rounds: int, seconds: fl
         orders.close()
         process.join(10)
     return {count: median(rates) for count, rates in found.items()}
+
+
+def in_the_lock(count: int) -> tuple[float, float]:
+    """Of so many tensors made, sent, opened and freed by one process: how often in each it was in the pool's lock, and
+    microseconds that it spent there for each.
+    """
+    peer, (away, back), section = Shmtensor(), mp.Pipe(), Guarded.section
+    for _ in range(200):  # warms up
+        share_with_itself(peer, away, back)
+    spent: list[int] = []
+
+    def timed(self: Guarded, *args: Any) -> Any:
+        start = perf_counter_ns()
+        try:
+            return section(self, *args)
+        finally:
+            spent.append(perf_counter_ns() - start)
+
+    Guarded.section = timed  # type: ignore[method-assign, assignment]
+    try:
+        for _ in range(count):
+            share_with_itself(peer, away, back)
+    finally:
+        Guarded.section = section  # type: ignore[method-assign]
+    return len(spent) / count, sum(spent) / count / 1e3
+
+
+# ---- views in one message
+
+
+def views_together(counts: Sequence[int], rounds: int) -> dict[int, tuple[float, float]]:
+    """Of so many rows of one tensor in one message: for each row microseconds to send and open it, and bytes."""
+    tensor = st.empty((max(counts), 16))
+    found = {}
+    for count in counts:
+        times = []
+        for _ in range(rounds + 1):
+            rows = [tensor[at] for at in range(count)]
+            start = perf_counter_ns()
+            message = bytes(ForkingPickler.dumps(rows))
+            loads(message)
+            times.append((perf_counter_ns() - start) / count / 1e3)
+        found[count] = median(times[1:]), len(message) / count
+    return found
 
 
 # ---- living tensors

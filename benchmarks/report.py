@@ -31,6 +31,8 @@ class Found(NamedTuple):
     results: Results
     rates: dict[str, dict[int, float]]
     lived: dict[str, Living]
+    together: dict[int, tuple[float, float]]
+    locked: tuple[float, float]
     goals: Sequence[Goal]
     limits: str
 
@@ -70,7 +72,7 @@ def tables(found: Found) -> str:
 
 
 def growth(found: Found) -> str:
-    """How cost grows, as two tables."""
+    """How cost grows, as three tables."""
     counts = sorted({count for curve in found.rates.values() for count in curve})
     lines = [["operations a second", *(f"{count} processes" for count in counts)]]
     lines += [[name, *(number_text(curve[count]) for count in counts)] for name, curve in found.rates.items()]
@@ -79,7 +81,12 @@ def growth(found: Found) -> str:
     for name, one in found.lived.items():
         us = (number_text(one.us[mark]) if mark in one.us else "-" for mark in marks)
         alive.append([name, *us, f"{one.descriptors:,}", f"{one.mappings:,}", one.end])
-    return "\n\n".join([found.where, markdown(lines), markdown(alive)])
+    views = [["rows in one message", *(f"{count:,}" for count in found.together)]]
+    views.append(["us to send and open, each", *(number_text(us) for us, _ in found.together.values())])
+    views.append(["bytes of the message, each", *(number_text(nbytes) for _, nbytes in found.together.values())])
+    often, spent = found.locked
+    locked = f"Who makes, sends, opens and frees a tensor enters the lock {often:.3f} times for it, for {spent:.2f} us."
+    return "\n\n".join([found.where, *map(markdown, (lines, alive, views)), locked])
 
 
 def summary(found: Found) -> str:

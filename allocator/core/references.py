@@ -257,6 +257,8 @@ def _release_many(gone: Rows, records: Records, spans: Spans) -> None:
     records.give_back_many(gone[to_owner], words[to_owner] & np.uint64(OWNER_MASK))
     for record in gone[~slots].tolist():
         _release(record, records, spans)
+    if not orphaned.any():
+        return
     # The records first: the count of an orphan span is derived from them.
     records.free_many(gone[orphaned])
     for span, count in zip(*np.unique(rows[orphaned], return_counts=True), strict=True):
