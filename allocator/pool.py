@@ -26,7 +26,7 @@ from allocator.exchange import Exchange
 from allocator.lifecycle import REGISTRY
 from allocator.local_heap import LocalHeap
 from allocator.naming import Published
-from allocator.stats import PoolStats, Ticket, list_tickets, snapshot
+from allocator.stats import PoolStats, SizeClassStats, Statistics, Ticket, list_tickets, size_classes, snapshot
 from allocator.supply import Pause, Supply
 from allocator.system import host
 from allocator.system.locks import AWAKE, MUTEX
@@ -266,6 +266,14 @@ class Pool:
     def _stats(self) -> PoolStats:
         self.commons.ledger.sweep()
         return snapshot(self.commons)
+
+    def size_classes(self) -> list[SizeClassStats]:
+        """The spans in use by size class, the smallest slots first, those with one block each last."""
+        return self.commons.section(size_classes, self.commons)
+
+    def statistics(self) -> Statistics:
+        """For a `with` block: what happened in the pool, in all of its processes, within it."""
+        return Statistics(self.stats)
 
     def check(self) -> None:
         """Prove that the shared tables agree with each other; raises CorruptPool."""

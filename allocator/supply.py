@@ -230,6 +230,7 @@ class Supply:
             spans.begin_purge(purge)
             heap.purge(purge.start, purge.nbytes)
             spans.settle(purge)
+            self.commons.ledger.header[Header.PURGED] += purge.nbytes
 
     def purge_unused(self) -> int:
         """Inside the critical section: sweep, then `purge_all`."""
@@ -254,8 +255,17 @@ class Supply:
     def refuse(self, nbytes: int, short: Shortage, timeout: float) -> NoReturn:
         """Raise OutOfSharedMemory."""
         commons = self.commons
-        now, holders = commons.section(lambda: (stats.snapshot(commons), stats.top_holders(commons, 3)))
+        now, holders = commons.section(self._refuse)
         raise OutOfSharedMemory(explain(commons.name, nbytes, short, now, holders, timeout))
+
+    def _refuse(self) -> tuple[stats.PoolStats, list[tuple[int, int, str]]]:
+        self.commons.ledger.header[Header.REFUSED] += 1
+        return stats.snapshot(self.commons), stats.top_holders(self.commons, 3)
+
+    def delay(self) -> None:
+        """Inside the critical section: `take_back`, for a request that wasn't met at once."""
+        self.commons.ledger.header[Header.DELAYED] += 1
+        self.take_back()
 
 
 def _nothing() -> None:
@@ -301,9 +311,10 @@ class Efforts:
             self.tried = True
             gc.collect()  # cycles may hold tensors
             self.supply.give_back_idle()
-        else:
-            if not self.pause.more():
-                self.supply.refuse(self.nbytes, short, self.timeout)
+            self.supply.commons.section(self.supply.delay)
+            return
+        if not self.pause.more():
+            self.supply.refuse(self.nbytes, short, self.timeout)
         self.supply.commons.section(self.supply.take_back)
 
 
