@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from allocator.pool import sweep_leftovers as sweep_leftovers
     from allocator.stats import Holder as Holder
     from allocator.stats import PoolStats as PoolStats
+    from allocator.stats import SizeClassStats as SizeClassStats
+    from allocator.stats import Statistics as Statistics
     from allocator.stats import Ticket as Ticket
 
 # file -> the public names in it.
@@ -45,7 +47,7 @@ _NAMES = {
     "lifecycle": "attached",
     "naming": "Published",
     "pool": "Pool find_pool sweep_leftovers",
-    "stats": "Holder PoolStats Ticket",
+    "stats": "Holder PoolStats SizeClassStats Statistics Ticket",
 }
 _FILES = {name: file for file, names in _NAMES.items() for name in names.split()}
 

@@ -27,8 +27,17 @@ from allocator.exchange import Exchange
 from allocator.lifecycle import REGISTRY
 from allocator.local_heap import LocalHeap
 from allocator.naming import Published
-from allocator.sites import Sites, calling_site
-from allocator.stats import PoolStats, Ticket, list_tickets, snapshot, with_sites
+from allocator.sites import Sites
+from allocator.stats import (
+    PoolStats,
+    SizeClassStats,
+    Statistics,
+    Ticket,
+    list_tickets,
+    size_classes,
+    snapshot,
+    with_sites,
+)
 from allocator.supply import Pause, Supply
 from allocator.system import host
 from allocator.system.locks import AWAKE, MUTEX
@@ -277,6 +286,14 @@ class Pool:
         self.commons.ledger.sweep()
         return snapshot(self.commons)
 
+    def size_classes(self) -> list[SizeClassStats]:
+        """The spans in use by size class, the smallest slots first, those with one block each last."""
+        return self.commons.section(size_classes, self.commons)
+
+    def statistics(self) -> Statistics:
+        """For a `with` block: what happened in the pool, in all of its processes, within it."""
+        return Statistics(self.stats)
+
     def check(self) -> None:
         """Prove that the shared tables agree with each other; raises CorruptPool."""
         self.commons.section(recover.check, self.commons.ledger)
@@ -310,34 +327,6 @@ class Pool:
         return find_pool, (self.host, self.name)
 
 
-class TracedPool(Pool):
-    """A pool in a process with SHMTENSOR_TRACE=1: it writes down where each block was made and each message pickled."""
-
-    __slots__ = ("made", "sites")
-
-    def __init__(self, commons: Commons) -> None:
-        super().__init__(commons)
-        self.sites = Sites(commons.host, commons.name)
-        commons.section(self.sites.make)
-        self.made: dict[int, str] = {}  # the sites of the blocks made here, by start
-        self.send = self._send
-
-    def allocate(self, nbytes: int, *, capacity: int | None = None, timeout: float | None = None) -> Block:
-        """As `Pool.allocate`."""
-        block = super().allocate(nbytes, capacity=capacity, timeout=timeout)
-        self.made[block.start] = calling_site()
-        return block
-
-    def _send(self, block: Block, keeper: Any) -> Any:
-        is_new = block.me is None
-        claim = self.exchange.send(block, keeper)
-        _, _, record, generation, ticket, serial = claim
-        if is_new:
-            self.sites.write_record(record, generation, self.made.get(block.start, ""))
-        self.sites.write_ticket(ticket, serial, calling_site())
-        return claim
-
-
 def sweep_leftovers() -> list[str]:
     """Remove what pools left behind whose processes were all killed; their names. `Pool.create` does it first.
 
@@ -359,7 +348,12 @@ def _checked(name: str) -> str:
 
 
 def _enter(commons: Commons) -> Pool:
-    pool = (TracedPool if os.environ.get(TRACE_VARIABLE, "0") not in ("", "0") else Pool)(commons)
+    if os.environ.get(TRACE_VARIABLE, "0") in ("", "0"):
+        pool = Pool(commons)
+    else:
+        from allocator.tracing import TracedPool  # above us, and seldom needed
+
+        pool = TracedPool(commons)
     REGISTRY.add(pool)
     return pool
 

@@ -6,7 +6,7 @@ is slow.
 
 from __future__ import annotations
 
-from allocator.core.format import SLOT_SHIFT, STATE_MASK, Client, slot_of
+from allocator.core.format import SLOT_SHIFT, STATE_MASK, Client, Header, slot_of
 from allocator.core.ledger import Ledger
 from allocator.system.host import start_time
 from allocator.system.locks import PoolLock
@@ -21,6 +21,7 @@ def reap(ledger: Ledger, lock: PoolLock, heap: Segment, me: int, now_ns: int) ->
     for word in dead:
         _settle_doubts(ledger, heap, word & ~STATE_MASK)
         ledger.reap(word, now_ns)
+        ledger.header[Header.REAPED] += 1
     return len(dead)
 
 

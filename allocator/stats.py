@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic_ns
 from typing import NamedTuple, Protocol
 
@@ -21,6 +22,7 @@ from allocator.core.format import (
     slot_of,
 )
 from allocator.core.ledger import Ledger
+from allocator.core.sizes import CLASSES
 from allocator.core.tables import isin_state
 from allocator.sites import Sites
 from allocator.system import host
@@ -47,7 +49,9 @@ class PoolStats(NamedTuple):
     right now; `peak_bytes` is the most it ever was. `spans` ever made; of these `free_spans` are in nobody's use
     and `orphan_spans` outlive their owners. `records`: blocks that were sent. `holds` on them: one per process and
     block. `tickets`: messages in flight, also those without a living sender. `names`: what is published. `clients`:
-    attached processes. `address_bytes`: address space handed out so far, of `address_limit_bytes`.
+    attached processes. `address_bytes`: address space handed out so far, of `address_limit_bytes`. Since the pool
+    was made: `reaped_clients`, dead ones that were taken back from; `purged_bytes`, given back to the kernel;
+    `delayed_allocations`, not met at once; `refused_allocations`, met by OutOfSharedMemory.
     """
 
     limit_bytes: int
@@ -67,6 +71,61 @@ class PoolStats(NamedTuple):
     clients: int
     address_bytes: int
     address_limit_bytes: int
+    reaped_clients: int
+    purged_bytes: int
+    delayed_allocations: int
+    refused_allocations: int
+
+
+class SizeClassStats(NamedTuple):
+    """The spans that are cut into slots of `slot_bytes`, or those with one block each (0): how many are in use, the
+    bytes of their blocks, and the bytes of memory that they have.
+    """
+
+    slot_bytes: int
+    spans: int
+    used_bytes: int
+    committed_bytes: int
+
+
+class Statistics:
+    """What happened in a pool within a `with` block, in all of its processes; readable from its end on.
+
+    `before` and `after` are snapshots. The rest are differences: `used_bytes` more in use (less, if negative), and how
+    many clients were reaped, bytes purged, allocations delayed and refused. `peak_bytes` is the most that was
+    committed at a time since the pool was made, if that came within the block, and else the larger of the two ends.
+    """
+
+    before: PoolStats
+    after: PoolStats
+    used_bytes: int
+    records: int
+    peak_bytes: int
+    reaped_clients: int
+    purged_bytes: int
+    delayed_allocations: int
+    refused_allocations: int
+
+    def __init__(self, take: Callable[[], PoolStats]) -> None:
+        self._take = take
+
+    def __enter__(self) -> Statistics:
+        self.before = self._take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        before, after = self.before, self._take()
+        self.after = after
+        for field in DIFFERENCES:
+            setattr(self, field, getattr(after, field) - getattr(before, field))
+        ends = max(before.committed_bytes, after.committed_bytes)
+        self.peak_bytes = after.peak_bytes if after.peak_bytes > before.peak_bytes else ends
+
+    def __repr__(self) -> str:
+        return ", ".join(f"{field} {getattr(self, field, '?')}" for field in (*DIFFERENCES, "peak_bytes"))
+
+
+DIFFERENCES = ("used_bytes", "records", "reaped_clients", "purged_bytes", "delayed_allocations", "refused_allocations")
 
 
 class Holder(NamedTuple):
@@ -124,7 +183,25 @@ def snapshot(pool: Seen) -> PoolStats:
         clients=len(ledger.clients.attached()),
         address_bytes=header[Header.BUMP],
         address_limit_bytes=header[Header.ADDRESS_SPACE],
+        reaped_clients=header[Header.REAPED],
+        purged_bytes=header[Header.PURGED],
+        delayed_allocations=header[Header.DELAYED],
+        refused_allocations=header[Header.REFUSED],
     )
+
+
+def size_classes(pool: Seen) -> list[SizeClassStats]:
+    """Inside the critical section: the spans in use by size class, the smallest slots first, whole spans last."""
+    spans = pool.ledger.spans
+    taken = isin_state(spans.used_column(Span.WORD), Span.ALLOCATED, Span.ORPHAN)
+    classes = spans.used_column(Span.KIND)[taken] >> np.uint64(8)
+    used, committed = spans.used_column(Span.USED)[taken], spans.used_column(Span.COMMITTED)[taken]
+    found = []
+    for number in np.unique(classes).tolist():
+        these, kind = classes == number, CLASSES[number]
+        slot = 0 if kind is None else kind.slot
+        found.append(SizeClassStats(slot, int(these.sum()), int(used[these].sum()), int(committed[these].sum())))
+    return sorted(found, key=lambda stats: stats.slot_bytes or 1 << 62)
 
 
 def _tied_bytes(pool: Seen) -> int:

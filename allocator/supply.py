@@ -232,6 +232,7 @@ class Supply:
             spans.begin_purge(purge)
             heap.purge(purge.start, purge.nbytes)
             spans.settle(purge)
+            self.commons.ledger.header[Header.PURGED] += purge.nbytes
 
     def purge_unused(self) -> int:
         """Inside the critical section: sweep, then `purge_all`."""
@@ -304,9 +305,18 @@ class Supply:
     def refuse(self, nbytes: int, short: Shortage, timeout: float) -> NoReturn:
         """Raise OutOfSharedMemory."""
         commons = self.commons
-        now, holders = commons.section(lambda: (stats.snapshot(commons), stats.top_holders(commons, 3)))
+        now, holders = commons.section(self._refuse)
         oldest = self._oldest_site() if now.tickets else ""
         raise OutOfSharedMemory(explain(commons.name, nbytes, short, now, holders, oldest, timeout))
+
+    def _refuse(self) -> tuple[stats.PoolStats, list[tuple[int, int, str]]]:
+        self.commons.ledger.header[Header.REFUSED] += 1
+        return stats.snapshot(self.commons), stats.top_holders(self.commons, 3)
+
+    def delay(self) -> None:
+        """Inside the critical section: `take_back`, for a request that wasn't met at once."""
+        self.commons.ledger.header[Header.DELAYED] += 1
+        self.take_back()
 
 
 def _nothing() -> None:
@@ -352,9 +362,10 @@ class Efforts:
             self.tried = True
             gc.collect()  # cycles may hold tensors
             self.supply.give_back_idle()
-        else:
-            if not self.pause.more():
-                self.supply.refuse(self.nbytes, short, self.timeout)
+            self.supply.commons.section(self.supply.delay)
+            return
+        if not self.pause.more():
+            self.supply.refuse(self.nbytes, short, self.timeout)
         self.supply.commons.section(self.supply.take_back)
 
 

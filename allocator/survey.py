@@ -31,7 +31,17 @@ from allocator.errors import CorruptPool, PoolNotFound
 from allocator.looking import Glance, glance, read_rows
 from allocator.naming import Published, list_names
 from allocator.sites import Sites
-from allocator.stats import Holder, PoolStats, Ticket, holders_of, list_tickets, snapshot, with_sites
+from allocator.stats import (
+    Holder,
+    PoolStats,
+    SizeClassStats,
+    Ticket,
+    holders_of,
+    list_tickets,
+    size_classes,
+    snapshot,
+    with_sites,
+)
 from allocator.system import host
 from allocator.system.locks import open_lock_file, try_lock_file
 
@@ -92,6 +102,10 @@ class Survey:
         """As `Pool.stats`; the sweep is the copy's."""
         self.ledger.sweep()
         return snapshot(self)
+
+    def size_classes(self) -> list[SizeClassStats]:
+        """As `Pool.size_classes`."""
+        return size_classes(self)
 
     def tickets(self) -> list[Ticket]:
         """As `Pool.tickets`."""

@@ -74,6 +74,10 @@ class Header:
     ROWS: Final = 16  # a word for each table: its rows that have memory; only grows
     REFUSES_NS: Final = 32  # monotonic time until which no new client is let in: a service is leaving
     SERVER: Final = 33  # the client that is the service, as owner; 0: none
+    REAPED: Final = 34  # from here on counters since the pool was made, for people: dead clients taken back from,
+    PURGED: Final = 35  # bytes given back to the kernel,
+    DELAYED: Final = 36  # allocations that weren't met at once,
+    REFUSED: Final = 37  # and those that were refused in the end
     STACKS: Final = 64  # ORDERS words: 1 + the top free span of each order, 0 when empty; derived
 
 

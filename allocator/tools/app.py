@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -34,6 +34,7 @@ COMMANDS = {
     "gc": ("upkeep", "Remove the leftovers of pools whose processes are all dead."),
     "map": ("heapmap", "Draw the heap."),
     "top": ("watching", "A pool, live."),
+    "metrics": ("metrics", "A pool's numbers for Prometheus."),
     "serve": ("serving", "Keep a pool while clients come and go."),
     "stress": ("stressing", "Random work by many processes, and a verdict."),
     "demo": ("programs", "A tour on this machine."),
@@ -63,7 +64,11 @@ class Commands(click.Group):
         """The command, imported now."""
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = getattr(import_module(f"allocator.tools.{COMMANDS[cmd_name][0]}"), f"{cmd_name}_command")
+        try:
+            file = import_module(f"allocator.tools.{COMMANDS[cmd_name][0]}")
+        except ModuleNotFoundError as error:
+            fail(f"{cmd_name} needs {error.name}: pip install 'shmtensor[cli,service]'", USAGE)
+        found: click.Command = getattr(file, f"{cmd_name}_command")
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -94,7 +99,7 @@ def commands() -> None:
     """
 
 
-def fail(message: str, code: int) -> None:
+def fail(message: str, code: int) -> NoReturn:
     """Say why on stderr, and end with this status."""
     click.echo(f"shmtensor: {message}", err=True)
     sys.exit(code)

@@ -8,7 +8,7 @@ import click
 
 from allocator.errors import CorruptPool
 from allocator.looking import glance
-from allocator.stats import Holder
+from allocator.stats import Holder, SizeClassStats
 from allocator.survey import survey
 from allocator.system.host import process_name
 from allocator.tools.app import WRONG, age, json_option, plain, pool_argument, show_json, show_table, size
@@ -19,15 +19,25 @@ from allocator.tools.app import WRONG, age, json_option, plain, pool_argument, s
 @json_option
 def stats_command(pool: str, as_json: bool) -> None:
     """Show a pool's numbers, as Pool.stats() gives them."""
-    values = plain(survey(pool).stats())
+    found = survey(pool)
+    values, classes = plain(found.stats()), found.size_classes()
     if as_json:
-        show_json({"name": pool, **values})
+        show_json({"name": pool, **values, "size_classes": classes})
         return
     rows = [
         (name.removesuffix("_bytes"), size(value) if name.endswith("_bytes") else str(value))
         for name, value in values.items()
     ]
     show_table(("OF " + pool, ""), rows, "")
+    if classes:
+        click.echo()
+        heads = ("SLOTS OF", "SPANS", "USED", "COMMITTED")
+        show_table(heads, [_class_row(found) for found in classes], "")
+
+
+def _class_row(found: SizeClassStats) -> tuple[str, ...]:
+    slots = size(found.slot_bytes) if found.slot_bytes else "one block"
+    return slots, str(found.spans), size(found.used_bytes), size(found.committed_bytes)
 
 
 @click.command("clients")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tools.shell import command, environment
+from tools.shell import ROOT, command, environment
 
 from allocator.tools.app import COMMANDS, age, commands, size
 
@@ -191,11 +192,22 @@ def test_map_draws_the_heap(used: Any, shmtensor: Any, tmp_path: Path, suffix: s
     shmtensor("map", NAME, "-o", "heap.bmp", status=2, stderr=wrong)
 
 
+def test_metrics_are_those_of_the_page(used: Any, shmtensor: Any) -> None:
+    pytest.importorskip("prometheus_client", reason="metrics need the extra `service`")
+    text = shmtensor("metrics", NAME)
+    assert f'shmtensor_limit_bytes{{pool="{NAME}"}} 6.7108864e+07' in text
+    assert f'shmtensor_clients{{pool="{NAME}",state="living"}} 1.0' in text
+    assert f'shmtensor_slots_used_bytes{{pool="{NAME}",slot_bytes="64"}} 64.0' in text
+    page = (ROOT / "docs" / "commands.md").read_text()
+    named = set(re.findall(r"`(shmtensor_\w+)`", page))
+    assert {line.split("{")[0] for line in text.splitlines() if not line.startswith("#")} == named
+
+
 def test_every_command_has_help_and_completion_knows_them(shmtensor: Any) -> None:
     listed = shmtensor("--help")
     for name in COMMANDS:
         assert name in listed
-        if name != "bench":  # its arguments are another program's
+        if name not in ("bench", "metrics"):  # another program's arguments; needs another extra
             assert shmtensor(name, "--help").startswith(f"Usage: shmtensor {name}")
     assert "_SHMTENSOR_COMPLETE" in shmtensor("completion", "bash")
 
