@@ -53,6 +53,8 @@ def scribble(run_command: Callable[..., str], first_seed: int, count: int, timeo
 
 def test_scribbled_tables_are_refused_and_never_crash(run_command: Callable[..., str]) -> None:
     assert scribble(run_command, 0, 12, timeout=100) > 0
+    for seed in (13937, 57490):  # a purge of what is no page, a living process in a free slot
+        assert scribble(run_command, seed, 1, timeout=50) == 1
 
 
 @pytest.mark.slow
