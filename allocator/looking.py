@@ -7,9 +7,8 @@ Never for a pool that this process is attached to: closing its lock file here wo
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from time import monotonic_ns
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from allocator.config import SERVICE_GRACE_SECONDS
 from allocator.core.format import HEADER_BYTES, MAGIC, PLAN, STATE_MASK, Client, Header, Name, Span, TableShape
@@ -20,8 +19,7 @@ from allocator.system.locks import PoolLock, open_lock_file
 STATES = {Client.PENDING: "forked", Client.LIVE: "live", Client.LEAVING: "leaving"}
 
 
-@dataclass(frozen=True, slots=True)
-class ClientFacts:
+class ClientFacts(NamedTuple):
     """An attached process. `alive`: whether the kernel says so. `started` is in clock ticks after boot."""
 
     slot: int
@@ -32,8 +30,7 @@ class ClientFacts:
     age_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Glance:
+class Glance(NamedTuple):
     """A pool as it is about now; sizes in bytes.
 
     `state`: "served" (a service keeps it), "live", "orphaned" (no client lives: it goes when the next pool is made,
