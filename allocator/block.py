@@ -18,7 +18,7 @@ from allocator.commons import Membership
 from allocator.core.format import Record
 from allocator.errors import AllocatorError, CorruptPool, StorageCapacityError
 from allocator.local_heap import Home
-from allocator.system.host import process_name, start_time
+from allocator.system.host import load_psutil, process_name, start_time
 from allocator.system.locks import AWAKE
 
 if TYPE_CHECKING:
@@ -282,6 +282,7 @@ class Block:
         if not self.was_sent:
             me = commons.membership
             return [stats.Holder("hold", me.slot, me.pid, process_name(me.pid, start_time(me.pid)))]
+        load_psutil()
         return commons.section(stats.holders, commons, self.record)
 
     def share(self) -> BlockHandle:

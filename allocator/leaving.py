@@ -11,7 +11,7 @@ import numpy as np
 
 from allocator.commons import Commons
 from allocator.core.format import HEADER_BYTES, MAGIC, PLAN, STATE_MASK, Client, Header, Record, Reference, slot_of
-from allocator.core.tables import Rows
+from allocator.core.tables import Rows, is_among
 from allocator.errors import AllocatorError, CorruptPool
 from allocator.local_heap import Home, SlotSpan, WholeSpan
 from allocator.looking import is_served, read_rows
@@ -160,7 +160,7 @@ def unsent(pool: Pool, slot_spans: dict[int, SlotSpan], wholes: dict[int, WholeS
     records = pool.commons.ledger.records
     for row, span in slot_spans.items():
         slots = span.start + span.room * np.arange(span.carved)
-        live = np.setdiff1d(slots, np.array(span.free, np.int64), assume_unique=True)
+        live = slots[~is_among(slots, np.array(span.free, np.int64))]
         starts.append(live)
         spans.append(np.full(len(live), row))
         rooms.append(np.full(len(live), span.room))
@@ -172,7 +172,7 @@ def unsent(pool: Pool, slot_spans: dict[int, SlotSpan], wholes: dict[int, WholeS
         return np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0, np.intp)
     all_starts = np.concatenate(starts)
     known = np.concatenate([records.in_state(state) for state in (Record.LIVE, Record.RETURNED)])
-    keep = np.isin(all_starts, records.table.grid[known, Record.START].astype(np.int64), invert=True)
+    keep = ~is_among(all_starts, records.table.grid[known, Record.START].astype(np.int64))
     order = np.argsort(all_starts[keep])
     return all_starts[keep][order], np.concatenate(spans)[keep][order], np.concatenate(rooms)[keep][order]
 

@@ -309,6 +309,7 @@ class Pool:
 
     def tickets(self) -> list[Ticket]:
         """The messages in flight, the oldest first: tensors that were pickled and not opened yet."""
+        host.load_psutil()
         found = self.commons.section(list_tickets, self.commons)
         return with_sites(found, Sites(self.host, self.name))
 

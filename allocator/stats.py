@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache, partial
 from time import monotonic_ns
 from typing import NamedTuple, Protocol
 
@@ -23,7 +24,7 @@ from allocator.core.format import (
 )
 from allocator.core.ledger import Ledger
 from allocator.core.sizes import CLASSES
-from allocator.core.tables import isin_state
+from allocator.core.tables import distinct, isin_state
 from allocator.sites import Sites
 from allocator.system import host
 
@@ -197,7 +198,7 @@ def size_classes(pool: Seen) -> list[SizeClassStats]:
     classes = spans.used_column(Span.KIND)[taken] >> np.uint64(8)
     used, committed = spans.used_column(Span.USED)[taken], spans.used_column(Span.COMMITTED)[taken]
     found = []
-    for number in np.unique(classes).tolist():
+    for number in distinct(classes).tolist():
         these, kind = classes == number, CLASSES[number]
         slot = 0 if kind is None else kind.slot
         found.append(SizeClassStats(slot, int(these.sum()), int(used[these].sum()), int(committed[these].sum())))
@@ -219,12 +220,12 @@ def _tied_bytes(pool: Seen) -> int:
 def list_tickets(pool: Seen) -> list[Ticket]:
     """Inside the critical section: the messages in flight, the oldest first."""
     ledger, now = pool.ledger, monotonic_ns()
-    references, records = ledger.references, ledger.records
+    references, records, process_of = ledger.references, ledger.records, _processes(pool)
     found = []
     for row in references.unopened().tolist():
         record = references.field(row, Reference.RECORD)
         age = (now - references.field(row, Reference.SINCE_NS)) / 1e9
-        pid, name = _process_of(pool, references.field(row, Reference.WORD))
+        pid, name = process_of(references.field(row, Reference.WORD) & OWNER_MASK)
         nbytes = records.field(record, Record.NBYTES)
         found.append(Ticket(record, references.field(row, Reference.SERIAL), nbytes, age, pid, name, row))
     return sorted(found, key=lambda ticket: -ticket.age_seconds)
@@ -253,7 +254,7 @@ def holders(pool: Seen, record: int) -> list[Holder]:
 
 def holders_of(pool: Seen, only: int | None = None) -> dict[int, list[Holder]]:
     """Inside the critical section: by record, or of only one, who keeps it alive."""
-    references, names = pool.ledger.references, pool.ledger.names
+    references, names, process_of = pool.ledger.references, pool.ledger.names, _processes(pool)
     found: dict[int, list[Holder]] = {}
     naming = isin_state(references.table.column(Reference.WORD), Reference.HELD, Reference.FLIGHT)
     if only is not None:
@@ -263,7 +264,7 @@ def holders_of(pool: Seen, only: int | None = None) -> dict[int, list[Holder]]:
         word = references.field(row, Reference.WORD)
         kind = "hold" if word & STATE_MASK == Reference.HELD else "ticket"
         if kind == "hold" or row in unopened:
-            holder = Holder(kind, slot_of(word), *_process_of(pool, word))
+            holder = Holder(kind, slot_of(word), *process_of(word & OWNER_MASK))
             found.setdefault(references.field(row, Reference.RECORD), []).append(holder)
     for row in names.rows().tolist():
         holder = Holder("name", 0, 0, names.text(row).decode())
@@ -293,6 +294,11 @@ def top_holders(pool: Seen, count: int) -> list[tuple[int, int, str]]:
             by_owner[owner] = by_owner.get(owner, 0) + ledger.records.field(record, Record.NBYTES)
     largest = sorted(by_owner.items(), key=lambda item: -item[1])[:count]
     return [(nbytes, *_process_of(pool, owner)) for owner, nbytes in largest]
+
+
+def _processes(pool: Seen) -> Callable[[int], tuple[int, str]]:
+    """Pid and name of the client that an owner names; the kernel is asked for each once."""
+    return lru_cache(maxsize=None)(partial(_process_of, pool))
 
 
 def _process_of(pool: Seen, word: int) -> tuple[int, str]:

@@ -305,6 +305,7 @@ class Supply:
     def refuse(self, nbytes: int, short: Shortage, timeout: float) -> NoReturn:
         """Raise OutOfSharedMemory."""
         commons = self.commons
+        host.load_psutil()
         now, holders = commons.section(self._refuse)
         oldest = self._oldest_site() if now.tickets else ""
         raise OutOfSharedMemory(explain(commons.name, nbytes, short, now, holders, oldest, timeout))

@@ -18,7 +18,7 @@ from allocator.core.format import (
     slot_of,
 )
 from allocator.core.ledger import Ledger
-from allocator.core.tables import isin_state
+from allocator.core.tables import distinct, is_among, isin_state
 from allocator.errors import CorruptPool
 
 
@@ -110,8 +110,8 @@ def _check_records(ledger: Ledger) -> None:
     _require(not free.any(), 3, "a live record lies in a free span")
     words = references.table.column(Reference.WORD)
     naming = isin_state(words, Reference.HELD, Reference.FLIGHT, Reference.DROPPED)
-    named = np.unique(np.concatenate((references.table.column(Reference.RECORD)[naming], ledger.names.records())))
-    lost = np.setdiff1d(live.astype(np.uint64), named)
+    named = np.concatenate((references.table.column(Reference.RECORD)[naming], ledger.names.records()))
+    lost = live[~is_among(live.astype(np.uint64), named)]
     loose = ledger.header[Header.LOOSE] != 0  # then the next sweep frees them
     _require(loose or not len(lost), 4, f"nobody names live record {int(lost[0]) if len(lost) else 0}")
 
@@ -149,7 +149,7 @@ def _check_owners(ledger: Ledger) -> None:
         ),
     )
     for name, words, states in tables:
-        owners = np.unique(words[isin_state(words, *states)] & np.uint64(OWNER_MASK))
+        owners = distinct(words[isin_state(words, *states)] & np.uint64(OWNER_MASK))
         for owner in owners.tolist():
             known = owner in current or (name == "reference" and owner == NOBODY)
             _require(known, 7, f"a {name} names a client that isn't attached (slot {slot_of(owner)})")

@@ -22,7 +22,7 @@ import numpy as np
 from allocator.core.format import NOBODY, OWNER_MASK, STATE_MASK, Header, Record, Reference, Span
 from allocator.core.records import Records
 from allocator.core.spans import Spans
-from allocator.core.tables import Column, Rows, Table, Words, isin_state
+from allocator.core.tables import Column, Rows, Table, Words, is_among, isin_state
 from allocator.errors import CorruptPool
 
 STATE = np.uint64(STATE_MASK)
@@ -128,7 +128,7 @@ class References:
         words = grid[:, Reference.WORD]
         opened = isin_state(words, Reference.HELD, Reference.DROPPED) & (grid[:, Reference.REDEEMED] != 0)
         flight = np.flatnonzero(isin_state(words, Reference.FLIGHT))
-        return flight[~np.isin(grid[flight, Reference.SERIAL], grid[opened, Reference.SERIAL])]
+        return flight[~is_among(grid[flight, Reference.SERIAL], grid[opened, Reference.SERIAL])]
 
     def in_state(self, state: int) -> Rows:
         """All rows in one state."""
@@ -261,5 +261,6 @@ def _release_many(gone: Rows, records: Records, spans: Spans) -> None:
         return
     # The records first: the count of an orphan span is derived from them.
     records.free_many(gone[orphaned])
-    for span, count in zip(*np.unique(rows[orphaned], return_counts=True), strict=True):
-        spans.drop_orphaned_records(int(span), int(count))
+    counts = np.bincount(rows[orphaned].astype(np.intp))
+    for span in counts.nonzero()[0].tolist():
+        spans.drop_orphaned_records(span, int(counts[span]))

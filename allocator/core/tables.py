@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ Words = memoryview
 """A memoryview cast to "Q"."""
 Column: TypeAlias = "npt.NDArray[np.uint64]"
 Rows: TypeAlias = "npt.NDArray[np.intp]"
+Item = TypeVar("Item", bound=np.generic)
 
 
 def header_words(control: memoryview) -> Words:
@@ -75,3 +76,20 @@ def isin_state(words: Column, *states: int) -> npt.NDArray[np.bool_]:
     for other in states[1:]:
         mask |= state == other
     return np.asarray(mask, dtype=np.bool_)
+
+
+# NumPy's own `unique`, and `isin` and `setdiff1d` with it, import numpy.ma when they are first called, which here is
+# inside the critical section.
+
+
+def distinct(values: npt.NDArray[Item]) -> npt.NDArray[Item]:
+    """Each value once, in order."""
+    ordered = np.sort(values)
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
+
+
+def is_among(values: npt.NDArray[Item], others: npt.NDArray[Item]) -> npt.NDArray[np.bool_]:
+    """Which of the values appear in `others`."""
+    ordered = np.sort(others)
+    left = np.searchsorted(ordered, values, "left")
+    return np.asarray(np.searchsorted(ordered, values, "right") > left, np.bool_)

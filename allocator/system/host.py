@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from allocator.config import HEADROOM_BYTES
 
@@ -158,16 +158,24 @@ def start_time(pid: int) -> int:
 
 def process_name(pid: int, started: int) -> str:
     """What the process is called; "?" if it is gone or the pid is another's by now."""
-    if start_time(pid) != started:
+    psutil = load_psutil()
+    if psutil is None or start_time(pid) != started:
         return "?"
-    try:
-        import psutil
-    except OSError:
-        return "?"  # no descriptor left to import with
     try:
         return str(psutil.Process(pid).name())
     except (psutil.Error, OSError):
         return "?"
+
+
+def load_psutil() -> Any:
+    """psutil; None where no descriptor is left to import it with. Called before the critical section by who asks for
+    names inside: an import takes long.
+    """
+    try:
+        import psutil
+    except OSError:
+        return None
+    return psutil
 
 
 def tmpfs_bytes() -> int:

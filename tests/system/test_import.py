@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from conftest import RunScript
 
 HEAVY = ("cupy", "ml_dtypes", "psutil", "torch", "sklearn", "PIL")
 # Of NumPy's own import time. Both need NumPy; the rest is ours.
@@ -68,3 +72,58 @@ for module in (shmtensor, allocator):
             print(module.__name__, name)
 """
     assert run_python(code).strip() == ""
+
+
+def test_nothing_is_imported_inside_the_critical_section(run_script: RunScript) -> None:
+    """An import takes long, and fails where descriptors have run out or another user can't read the folder."""
+    run_script(
+        """
+        import gc, os, pickle, sys
+        import shmtensor as st
+        from allocator.core.format import Header
+        from allocator.system import locks
+
+        class Watch:
+            def find_spec(self, name, path=None, target=None):
+                if locks.is_inside():
+                    found.append(name)
+
+        found = []
+        sys.meta_path.insert(0, Watch())
+        pool = st.Pool.create(limit=16 << 20)
+        small, large = st.ones((100,), pool=pool), st.empty((1 << 18,), pool=pool, capacity=8 << 20)
+        received = pickle.loads(pickle.dumps(small))
+        message = pickle.dumps(large)
+        large.untyped_storage().resize_(2 << 20)
+        large.untyped_storage().holders()
+        st.publish("name", small)
+        kept = [st.lookup("name", pool=pool), pool.names(), pool.tickets(), pool.stats(), pool.size_classes()]
+        many = [pickle.loads(pickle.dumps(st.ones((i,), pool=pool))) for i in range(200)]
+        try:
+            pool.allocate(1 << 30)
+        except st.OutOfSharedMemory:
+            pass
+        else:
+            raise AssertionError
+        for status in (0, 9):
+            child = os.fork()
+            if not child:
+                got = pickle.loads(message)
+                del small, large, many[50:]
+                st.ones((1000,), pool=pool).header()
+                assert not found, found
+                os._exit(0) if not status else os.kill(os.getpid(), status)
+            assert os.waitpid(child, 0)[1] == status
+        del many, received, kept
+        st.unpublish("name", pool=pool)
+        pool.reap()
+        pool.discard_tickets(older_than=0)
+        pool.commons.header[Header.DIRTY] = 1  # as a death leaves it: the next one rebuilds
+        pool.check()
+        pool.purge()
+        pool.close()
+        del small, large
+        gc.collect()
+        assert pool.is_lost and not found, found
+        """
+    )
