@@ -1,4 +1,4 @@
-"""`shmtensor serve --http`: a pool's page, its numbers as JSON and for Prometheus, over HTTP, for whoever has the token.
+"""`shmtensor serve --http`: a pool's page, its numbers as JSON and for Prometheus, for whoever has the token.
 
 A process of its own, which looks at the pool from outside: whatever is asked of it, and however slowly, the service's
 upkeep goes on. It ends when the service does, also when that is killed: the pipe between them says so.

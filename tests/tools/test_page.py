@@ -210,3 +210,57 @@ def test_an_address_in_use_is_told_before_anything_is_made(shmtensor: Any) -> No
     assert done.exit_code == 2
     assert f"can't listen on 127.0.0.1 port {port}" in done.stderr
     assert "never" not in [pool["name"] for pool in shmtensor("ls", "--json")]
+
+
+def dom(address: str, profile: Path) -> str:
+    """What a browser makes of the page once it has looked."""
+    assert BROWSER is not None
+    flags = (
+        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+        "--disable-component-update --disable-sync --disable-dev-shm-usage --virtual-time-budget=1500 --dump-dom"
+    )
+    done = subprocess.run(
+        [BROWSER, *flags.split(), f"--user-data-dir={profile}", address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # a browser's own troubles, e.g. without D-Bus
+        check=True,
+        timeout=90,
+    )
+    return done.stdout.decode()
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
+def test_a_browser_shows_what_stats_says(site: Site, busy: Any, shmtensor: Any, tmp_path: Path) -> None:
+    shown = settled(site, shmtensor)
+    stats, published = shown["stats"], shown["tensors"][0]
+    text = dom(f"{site.address}#record={published['record']}", tmp_path)
+    assert 'data-looked="yes"' in text
+    assert re.search(r'<span id="trouble" role="status"></span>', text), "the page says that something is wrong"
+    for name in ("used", "committed", "peak", "limit", "free"):
+        assert f'<b id="{name}">{size(stats[f"{name}_bytes"])}</b>' in text
+    counts = f"{stats['clients']} processes · 3 blocks shared · {stats['tickets']} messages · 1 names"
+    assert f'<span id="counts">{counts}</span>' in text
+    tables = {
+        name: re.findall(r"<tr.*?</tr>", body)[1:]
+        for name, body in re.findall(r'<table id="(\w+)">(.*?)</table>', text, re.DOTALL)
+    }
+    assert [len(tables[name]) for name in ("clients", "tensors", "tickets", "names")] == [2, 3, 2, 1]
+    assert size(shown["clients"][0]["kept_bytes"]) in tables["clients"][0]
+    assert f">{busy.pid}<" in tables["clients"][0]
+    assert ["a message of python" in unescape(row) for row in tables["tensors"]] == [False, True, True]
+    (block,) = re.findall(r'<dl id="block">(.*?)</dl>', text)
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", block))
+    assert facts["Bytes"] == f"{size(4_000_000)} (4,000,000)"
+    assert facts["Layout"] == "float32, shape (1000, 1000), strides (1, 1000), offset 0"
+    assert facts["Published as"] == "&lt;b&gt;weights&lt;/b&gt;"
+    assert unescape(facts["Made at"]) == published["site"] == "<string>:1 (<module>)"
+    (keys,) = re.findall(r'<div class="keys" id="keys">(.*?)</div>', text)
+    assert f"in flight {size(2_400_000 + 64)}" in unescape(keys)
+    assert f'<h2 id="scale">Heap: {len(shown["spans"])} spans' in text
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
+def test_a_browser_without_the_token_shows_nothing(site: Site, busy: Any, tmp_path: Path) -> None:
+    text = dom(site.root, tmp_path)
+    assert "the token is part of it" in text
+    assert NAME not in text
