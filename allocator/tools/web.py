@@ -29,6 +29,7 @@ SAMPLE_SECONDS, SAMPLES = 1.0, 1800
 HEALTHY_SECONDS = 5.0  # the service's upkeep comes each second
 REQUEST_SECONDS = 10.0  # of silence, then the connection is closed
 MOST_REQUESTS = 32  # at a time
+END_SECONDS = 5.0
 PARTS = ("stats", "size_classes", "clients", "spans", "tensors", "tickets", "names")
 HEADERS = {
     "Cache-Control": "no-store",
@@ -63,11 +64,15 @@ class Web:
         self.process.stdin.flush()
 
     def end(self) -> None:
-        """Close the pipe, and wait."""
+        """Close the pipe, and wait; not for one that is stopped."""
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):
             self.process.stdin.close()
-        self.process.wait()
+        try:
+            self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -148,7 +153,9 @@ class Server(ThreadingHTTPServer):
             self.places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who asked has gone, or was cut off; what else went wrong was answered."""
+        """Silent where who asked has gone."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -160,7 +167,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer."""
-        asked = urlsplit(self.path)
+        try:
+            asked = urlsplit(self.path)
+        except ValueError as error:
+            self._answer_json(400, {"error": str(error)})
+            return
         if not self._has_token(asked.query):
             self._answer_json(403, {"error": "open the address that shmtensor serve printed: the token is part of it"})
             return
@@ -172,8 +183,8 @@ class Handler(BaseHTTPRequestHandler):
             self._answer_json(501, {"error": f"metrics need {error.name}: pip install 'shmtensor[service]'"})
 
     def _has_token(self, query: str) -> bool:
-        given = self.headers.get("Authorization", "").removeprefix("Bearer ") or parse_qs(query).get("token", [""])[0]
-        return secrets.compare_digest(given.encode(errors="replace"), self.server.token)
+        given = [self.headers.get("Authorization", "").removeprefix("Bearer "), *parse_qs(query).get("token", [])]
+        return any(secrets.compare_digest(token.encode(errors="replace"), self.server.token) for token in given)
 
     def _answer_path(self, path: str) -> None:
         watch, part = self.server.watch, path.removeprefix("/api/")

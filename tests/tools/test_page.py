@@ -109,6 +109,10 @@ def test_without_the_token_nothing_is_served(site: Site) -> None:
 
 def test_the_api_shows_what_stats_says(site: Site, busy: Any, shmtensor: Any) -> None:
     shown = settled(site, shmtensor)
+    for command, head in (("tensors", "MADE AT"), ("tickets", "PICKLED AT")):
+        lines = shmtensor(command, NAME).splitlines()
+        assert lines[0].endswith(head)
+        assert all(line.endswith("<string>:1 (<module>)") for line in lines[1:])
     first, second, third = shown["tensors"]
     assert (first["nbytes"], [holder["kind"] for holder in first["holders"]]) == (4_000_000, ["hold", "name"])
     assert (second["nbytes"], [holder["kind"] for holder in second["holders"]]) == (2_400_000, ["ticket"])
