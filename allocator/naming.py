@@ -50,7 +50,7 @@ def publish(pool: Pool, name: str, block: Block, keeper: Keeper = None, note: st
         raise ValueError(f"{block!r} can't be published in pool {pool.name!r}: copy it there first")
     if not AWAKE[0]:
         commons.pass_through()  # which says why not
-    pool.exchange.introduce(block, keeper)
+    pool.introduce(block, keeper)
     while not commons.section(commons.ledger.publish, text, left, block.record, monotonic_ns(), os.getpid()):
         pool.supply.grow(commons.ledger.plan.names)
 

@@ -60,6 +60,7 @@ class Pool:
         "heap",
         "heap_map",
         "host",
+        "introduce",
         "limit",
         "name",
         "receive",
@@ -82,6 +83,7 @@ class Pool:
         self.record_words = commons.ledger.records.words
         self.exchange = Exchange(self, commons, self.heap)
         self.send = self.exchange.send
+        self.introduce = self.exchange.introduce
         self.receive = self.exchange.receive
         self.discard = self.exchange.discard
 

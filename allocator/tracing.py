@@ -6,6 +6,7 @@ from typing import Any
 
 from allocator.block import Block
 from allocator.commons import Commons
+from allocator.core.format import Record
 from allocator.pool import Pool
 from allocator.sites import Sites, calling_site
 
@@ -21,6 +22,7 @@ class TracedPool(Pool):
         commons.section(self.sites.make)
         self.made: dict[int, str] = {}  # the sites of the blocks made here, by start
         self.send = self._send
+        self.introduce = self._introduce
 
     def allocate(self, nbytes: int, *, capacity: int | None = None, timeout: float | None = None) -> Block:
         """As `Pool.allocate`."""
@@ -33,6 +35,16 @@ class TracedPool(Pool):
         claim = self.exchange.send(block, keeper)
         _, _, record, generation, ticket, serial = claim
         if is_new:
-            self.sites.write_record(record, generation, self.made.get(block.start, ""))
+            self._write_record(block, record, generation)
         self.sites.write_ticket(ticket, serial, calling_site())
         return claim
+
+    def _introduce(self, block: Block, keeper: Any) -> None:
+        is_new = block.me is None
+        self.exchange.introduce(block, keeper)
+        if is_new:
+            generation = self.commons.ledger.records.field(block.record, Record.GENERATION)
+            self._write_record(block, block.record, generation)
+
+    def _write_record(self, block: Block, record: int, generation: int) -> None:
+        self.sites.write_record(record, generation, self.made.get(block.start, ""))

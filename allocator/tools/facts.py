@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -63,14 +64,27 @@ def clients_command(pool: str, as_json: bool) -> None:
 def tensors_command(pool: str, count: int, as_json: bool) -> None:
     """List the storages that were sent or published, the largest first, and who keeps each.
 
-    What a process never sent is in nobody's table: stats and clients count it.
+    What a process never sent is in nobody's table: stats and clients count it. With SHMTENSOR_TRACE=1 in the process
+    that made it, the line that did is told, too.
     """
     shared = survey(pool).shared()[: count or None]
     if as_json:
         show_json(shared)
         return
-    rows = [(str(block.record), size(block.nbytes), size(block.capacity), described(block.holders)) for block in shared]
-    show_table(("RECORD", "BYTES", "CAPACITY", "KEPT BY"), rows, "nothing was sent")
+    rows = [
+        (str(block.record), size(block.nbytes), size(block.capacity), described(block.holders), block.site)
+        for block in shared
+    ]
+    show_table(*_with_sites(("RECORD", "BYTES", "CAPACITY", "KEPT BY", "MADE AT"), rows), "nothing was sent")
+
+
+def _with_sites(
+    heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]
+) -> tuple[tuple[str, ...], Sequence[tuple[str, ...]]]:
+    """Without the last column, the sites, where nobody wrote one down."""
+    if any(row[-1] for row in rows):
+        return heads, rows
+    return heads[:-1], [row[:-1] for row in rows]
 
 
 def described(holders: tuple[Holder, ...]) -> str:
@@ -88,8 +102,11 @@ def tickets_command(pool: str, as_json: bool) -> None:
     if as_json:
         show_json(tickets)
         return
-    rows = [(age(t.age_seconds), size(t.nbytes), str(t.record), f"{t.sender_name} ({t.sender_pid})") for t in tickets]
-    show_table(("AGE", "BYTES", "RECORD", "SENDER"), rows, "no messages in flight")
+    rows = [
+        (age(t.age_seconds), size(t.nbytes), str(t.record), f"{t.sender_name} ({t.sender_pid})", t.site)
+        for t in tickets
+    ]
+    show_table(*_with_sites(("AGE", "BYTES", "RECORD", "SENDER", "PICKLED AT"), rows), "no messages in flight")
 
 
 @click.command("names")
