@@ -122,12 +122,13 @@ def main() -> None:
         results: Results = {row: take_turns(row, links, rounds, options.pin) for row in with_progress(rows)}
         limits = physical_limits(next(link for link in links if isinstance(link.peer, Floor)))
     found_goals = goals.from_rows(results)
-    rates, lived = grow([] if options.only else kinds, options.quick)
     together, locked = {}, (0.0, 0.0)
-    if not options.only:
+    if not options.only:  # before a million live: tables that have grown stay so
         together, locked = views_together(VIEWS, rounds), in_the_lock(1_000 if options.quick else 20_000)
-        found_goals += goals.from_growth(rates[Shmtensor.name], lived[Shmtensor.name])
         found_goals += goals.from_solo(rounds, QUICK_SHARE if options.quick else 1)
+    rates, lived = grow([] if options.only else kinds, options.quick)
+    if not options.only:
+        found_goals += goals.from_growth(rates[Shmtensor.name], lived[Shmtensor.name])
     found = report.Found(where, names, results, rates, lived, together, locked, found_goals, limits)
     print(report.tables(found))
     if not options.only:
