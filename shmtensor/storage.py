@@ -70,8 +70,6 @@ __all__ = [
 ]
 
 MemoryView: TypeAlias = memoryview  # where a method of that name hides the builtin
-
-
 _no_root = ref(set[int]())  # a weak reference to what is gone
 
 
@@ -87,8 +85,8 @@ class Storage:
 
     block: Block
     _root: Any  # weak reference to the writable root, or _no_root
-    _reading_root: Any  # the same for the root that can't be written through, if there ever was one
-    _hash: int  # once it was asked for
+    _reading_root: Any  # the same for the root that can't be written through
+    _hash: int  # 0 before it was asked for
 
     def __init__(
         self,
@@ -102,7 +100,8 @@ class Storage:
         room = None if capacity is None else byte_count(capacity)
         source = default_pool() if pool is None else pool
         self.block = source.allocate(wanted, capacity=room, timeout=timeout)
-        self._root = _no_root
+        self._root = self._reading_root = _no_root
+        self._hash = 0
 
     @classmethod
     def from_buffer(cls, buffer: Any, *, pool: Pool | None = None) -> Storage:
@@ -143,17 +142,11 @@ class Storage:
             raise CorruptPool(f"a record says {nbytes} bytes, beyond its capacity: recreate the pool") from error
 
     def _root_for_reading(self) -> Any:
-        root = self._living_reading_root()
+        root = self._reading_root()
         if root is None:
             root = self.block.export(self, writable=False)
             self._reading_root = ref(root)
         return root
-
-    def _living_reading_root(self) -> Any:
-        try:
-            return self._reading_root()
-        except AttributeError:
-            return None
 
     def _bytes(self, writable: bool = False) -> Bytes:
         return self.array(uint8, Layout((self.block.nbytes,), (1,)), writable)
@@ -162,7 +155,7 @@ class Storage:
         return to_write(self._bytes(writable=True))
 
     def _is_exported(self) -> bool:
-        return self._root() is not None or self._living_reading_root() is not None
+        return self._root() is not None or self._reading_root() is not None
 
     def nbytes(self) -> int:
         """The size in bytes, as every process sees it now."""
@@ -353,11 +346,9 @@ class Storage:
         return (mine.record, mine.generation) == (theirs.record, theirs.generation)
 
     def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:  # kept, because a storage that moves changes its start
-            self._hash = hash((self.block.pool.name, self.block.start))
-            return self._hash
+        if not self._hash:  # kept, because a storage that moves changes its start
+            self._hash = hash((self.block.pool.name, self.block.start)) or 1
+        return self._hash
 
     def __repr__(self) -> str:
         sealed = ", sealed" if self.block.is_sealed() else ""
@@ -391,8 +382,7 @@ class Storage:
 
     def claim(self) -> tuple[str, str, int, int, int, int]:
         """A new ticket for the storage: host, pool, record, generation, ticket and serial."""
-        block = self.block
-        claim: tuple[str, str, int, int, int, int] = block.pool.send(block, self)
+        claim: tuple[str, str, int, int, int, int] = self.block.pool.send(self.block, self)
         return claim
 
 
@@ -403,5 +393,6 @@ def over(block: Block) -> Storage:
     """The storage over ``block``, which must have none yet."""
     storage: Storage = object.__new__(Storage)
     storage.block = block
-    storage._root = _no_root
+    storage._root = storage._reading_root = _no_root
+    storage._hash = 0
     return storage

@@ -124,15 +124,15 @@ def open_what_is_open() -> Operation:
 
 
 OPERATIONS: dict[str, tuple[Callable[[], Operation], Counts]] = {
-    "make, look at and free 1 KiB": (make_look_free(1 << 10), Counts(19, 0, 0, 0)),
-    "make, look at and free 256 KiB": (make_look_free(256 << 10), Counts(19, 0, 0, 0)),
-    "make, look at and free 16 MiB": (make_look_free(16 << 20), Counts(59, 3, 2, 8)),
+    "make, look at and free 1 KiB": (make_look_free(1 << 10), Counts(16, 0, 0, 0)),
+    "make, look at and free 256 KiB": (make_look_free(256 << 10), Counts(16, 0, 0, 0)),
+    "make, look at and free 16 MiB": (make_look_free(16 << 20), Counts(56, 3, 2, 8)),
     "send for the first time": (send_first, Counts(6, 1, 0, 0)),
     "send again": (on_matrix(ForkingPickler.dumps), Counts(4, 0, 0, 0)),
     "take a row and send it": (on_matrix(lambda t: ForkingPickler.dumps(t[3])), Counts(15, 0, 0, 0)),
     "open, look and drop": (open_look_drop, Counts(10, 1, 0, 0)),
     "open what is open here": (open_what_is_open, Counts(5, 1, 0, 0)),
-    "t.numpy()": (on_matrix(lambda t: t.numpy()), Counts(6, 0, 0, 0)),
+    "t.numpy()": (on_matrix(lambda t: t.numpy()), Counts(4, 0, 0, 0)),
     "t[3]": (on_matrix(lambda t: t[3]), Counts(10, 0, 0, 0)),
     "t[2:5]": (on_matrix(lambda t: t[2:5]), Counts(11, 0, 0, 0)),
     "t[3, 4:8]": (on_matrix(lambda t: t[3, 4:8]), Counts(9, 0, 0, 0)),
@@ -143,13 +143,13 @@ OPERATIONS: dict[str, tuple[Callable[[], Operation], Counts]] = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_makes_no_more_calls_than_it_did(name: str, count: Callable[[Operation], Counts]) -> None:
-    setup, most = OPERATIONS[name]
+def test_an_operation_makes_as_many_calls_as_it_did(name: str, count: Callable[[Operation], Counts]) -> None:
+    setup, known = OPERATIONS[name]
     operation = setup()
     for _ in range(WARM_UPS):
         operation()
     found = min(count(operation) for _ in range(REPEATS))  # now and then one stocks up for many
-    assert all(mine <= allowed for mine, allowed in zip(found, most, strict=True)), f"{name}: {found}, not {most}"
+    assert found == known, f"{name}: lower what is known if it got better"
 
 
 # ---- many operations, with what is done once for some of them
@@ -167,8 +167,7 @@ def test_many_messages_take_the_lock_of_all_processes_once_in_a_batch_of_rows(
 
     run()
     found = count(run)
-    # Three reference rows a message (the maker's hold, the ticket, the receiver's hold) come 64 at a time: 30 sections;
-    # 10 more collect the slots that others let go of.
+    # Reference rows, three for a message, come up to 512 at a time; slots that others let go of, 64 at a time.
     assert found.pool_lock <= 40
     assert found.mutex <= 2 * MANY + 70  # once for the record, once for opening, and around those sections
     assert found.system_calls <= 4 * found.pool_lock  # lock, two questions of the fence, unlock
