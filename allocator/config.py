@@ -73,4 +73,4 @@ HTTP_TOKEN_VARIABLE: Final = "SHMTENSOR_HTTP_TOKEN"
 """The token of the service's page, for those who can't read a new one at each start, as Prometheus."""
 
 TRACE_VARIABLE: Final = "SHMTENSOR_TRACE"
-"""Set to 1, blocks and messages are listed with the line that made them. Costs some 5 us a block and 30 us a message."""
+"""Set to 1, blocks and messages are listed with the line that made them. It costs 5 us a block, 30 us a message."""
